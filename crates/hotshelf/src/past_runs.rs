@@ -1,7 +1,7 @@
 //! How many rows joins gave when a query of the same template ran before: the next plan expects as many times what
 //! statistics say as there were then (Stillger et al., VLDB 2001).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -29,9 +29,13 @@ pub(crate) struct ExpectedJoin {
     pub by_statistics: f64,
 }
 
-/// What earlier runs showed.
+/// What earlier runs showed, by template.
 #[derive(Debug, Default)]
-pub(crate) struct PastRuns(Mutex<HashMap<u64, Vec<Correction>>>);
+pub(crate) struct PastRuns {
+    corrections: Mutex<HashMap<u64, Vec<Correction>>>,
+    /// Stars whose data was not one.
+    no_stars: Mutex<HashMap<u64, HashSet<String>>>,
+}
 
 /// Rows of a join over what statistics said.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +47,28 @@ pub(crate) struct Correction {
 impl PastRuns {
     /// What is known about the joins of a template.
     pub fn of(&self, template: u64) -> Vec<Correction> {
-        self.0.lock().get(&template).cloned().unwrap_or_default()
+        let known = self.corrections.lock();
+        known.get(&template).cloned().unwrap_or_default()
+    }
+
+    /// Remembers that the data of a star was not one.
+    pub fn note_no_star(&self, template: u64, star: String) {
+        let mut known = self.no_stars.lock();
+        if known.len() >= TEMPLATES_MAX && !known.contains_key(&template) {
+            known.clear();
+        }
+        let stars = known.entry(template).or_default();
+        if stars.len() < JOINS_MAX {
+            stars.insert(star);
+        }
+    }
+
+    /// Whether that was so.
+    pub fn is_no_star(&self, template: u64, star: &str) -> bool {
+        let known = self.no_stars.lock();
+        known
+            .get(&template)
+            .is_some_and(|stars| stars.contains(star))
     }
 
     /// Remembers how many rows a join gave. Whether a plan for which others were expected should be made anew.
@@ -54,7 +79,7 @@ impl PastRuns {
         if !is_wrong || rows.max(expected.rows) < ROWS_MIN {
             return false;
         }
-        let mut known = self.0.lock();
+        let mut known = self.corrections.lock();
         if known.len() >= TEMPLATES_MAX && !known.contains_key(&template) {
             known.clear();
         }

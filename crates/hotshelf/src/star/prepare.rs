@@ -59,6 +59,16 @@ impl Star {
         Lineage::new(sources, keys.collect())
     }
 
+    /// What is scanned and by which keys rows are looked up, the same in each plan.
+    pub fn signature(&self) -> String {
+        let keys = self.joins.iter().map(|join| {
+            let key = self.scan.schema.field(join.probe_key).name();
+            format!("{key}={}", join.build_key)
+        });
+        let keys: Vec<String> = keys.collect();
+        format!("{}: {}", self.scan.table.name, keys.join(", "))
+    }
+
     /// Whether something of a look-up's build rows is needed for surviving rows.
     pub fn attaches(&self, join: usize) -> bool {
         let narrow = self.narrow.sources.iter();
@@ -147,8 +157,16 @@ pub(super) enum Prepared {
 
 /// Runs all build sides at the same time and builds the look-ups.
 pub(super) async fn prepare(star: Arc<Star>, context: Arc<TaskContext>) -> QueryResult<Prepared> {
+    let signature = star.signature();
+    let settings = SessionSettings::of(context.session_config());
     match look_ups(star, context).await {
         Ok(ready) => Ok(Prepared::Ready(Arc::new(ready))),
+        Err(Unfit::NoStar(reason)) => {
+            settings
+                .past_runs
+                .note_no_star(settings.template, signature);
+            Ok(Prepared::Fallback(reason))
+        }
         Err(Unfit::Fallback(reason)) => Ok(Prepared::Fallback(reason)),
         Err(Unfit::Failed(error)) => Err(error),
     }

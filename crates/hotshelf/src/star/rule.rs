@@ -53,16 +53,15 @@ impl PhysicalOptimizerRule for FuseStarPipelines {
         let Some(settings) = settings.filter(|settings| settings.star_pipelines) else {
             return Ok(plan);
         };
-        let operator_bytes = settings.operator_bytes_max();
         plan.transform_down(|node| {
             // Its parts run many times and share a table that a star would not find.
             if node.is::<RecursiveQueryExec>() {
                 return Ok(Transformed::new(node, false, TreeNodeRecursion::Jump));
             }
             let fused = if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
-                fuse_aggregate(&node, aggregate, operator_bytes)
+                fuse_aggregate(&node, aggregate, settings)
             } else if node.downcast_ref::<HashJoinExec>().is_some() {
-                fuse_rows(&node, operator_bytes)
+                fuse_rows(&node, settings)
             } else {
                 return Ok(Transformed::no(node));
             };
@@ -75,7 +74,7 @@ impl PhysicalOptimizerRule for FuseStarPipelines {
                         settings.not_stars.note(format!("{candidate}: {reason}"));
                     }
                     match node.is::<HashJoinExec>() {
-                        true => fuse_hinted_scans(node, operator_bytes),
+                        true => fuse_hinted_scans(node, settings),
                         false => Ok(Transformed::no(node)),
                     }
                 }
@@ -110,14 +109,14 @@ fn candidate(node: &Arc<dyn ExecutionPlan>) -> Option<String> {
 /// other columns.
 fn fuse_hinted_scans(
     join: Arc<dyn ExecutionPlan>,
-    operator_bytes: u64,
+    settings: &SessionSettings,
 ) -> QueryResult<Transformed<Arc<dyn ExecutionPlan>>> {
     join.map_children(|child| {
         if pass_through(&child).is_some() {
-            return fuse_hinted_scans(child, operator_bytes);
+            return fuse_hinted_scans(child, settings);
         }
         let star = match is_hinted(&child) {
-            true => fuse_rows(&child, operator_bytes).ok(),
+            true => fuse_rows(&child, settings).ok(),
             false => None,
         };
         Ok(match star {
@@ -142,7 +141,7 @@ fn is_hinted(plan: &Arc<dyn ExecutionPlan>) -> bool {
 /// A star that gives the rows of a tree of joins.
 fn fuse_rows(
     plan: &Arc<dyn ExecutionPlan>,
-    operator_bytes: u64,
+    settings: &SessionSettings,
 ) -> Result<Arc<dyn ExecutionPlan>, Declined> {
     let shape = Shape::recognise(plan)?;
     let exprs: Vec<_> = shape
@@ -163,7 +162,7 @@ fn fuse_rows(
             filters,
             output: Output::Rows(outputs),
         },
-        operator_bytes,
+        settings,
     )
 }
 
@@ -171,7 +170,7 @@ fn fuse_rows(
 fn fuse_aggregate(
     plan: &Arc<dyn ExecutionPlan>,
     aggregate: &AggregateExec,
-    operator_bytes: u64,
+    settings: &SessionSettings,
 ) -> Result<Arc<dyn ExecutionPlan>, Declined> {
     let finish = check_aggregate(aggregate)?;
     let shape = Shape::recognise(aggregate.input())?;
@@ -210,7 +209,7 @@ fn fuse_aggregate(
             filters,
             output: Output::Groups(Arc::new(aggregates)),
         },
-        operator_bytes,
+        settings,
     )
 }
 
@@ -356,9 +355,18 @@ fn check_memory(star: &Star, operator_bytes: u64) -> Result<(), Declined> {
 fn replace(
     plan: &Arc<dyn ExecutionPlan>,
     star: Star,
-    operator_bytes: u64,
+    settings: &SessionSettings,
 ) -> Result<Arc<dyn ExecutionPlan>, Declined> {
+    let operator_bytes = settings.operator_bytes_max();
     check_memory(&star, operator_bytes)?;
+    if settings
+        .past_runs
+        .is_no_star(settings.template, &star.signature())
+    {
+        return Err(Declined::because(
+            "the data was no star when the query ran before",
+        ));
+    }
     if plan.output_ordering().is_some() {
         return Err(Declined::because("the plan keeps an order"));
     }

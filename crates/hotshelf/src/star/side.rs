@@ -41,7 +41,9 @@ const SHARED_COPY_BYTES: usize = 4 << 20;
 
 /// Why there are no look-ups.
 pub(super) enum Unfit {
-    /// The data is not a star, or memory is short: the original plan can still answer.
+    /// The data is not a star: the original plan can still answer.
+    NoStar(String),
+    /// Memory is short, which the original plan may stand.
     Fallback(String),
     Failed(DataFusionError),
 }
@@ -347,7 +349,7 @@ fn few_rows(keys: &KeyColumn) -> Option<Vec<usize>> {
 /// The build side is not fit, which is remembered.
 fn repeated(join: &Join) -> Unfit {
     learn_repeats(&join.build, &join.build_key);
-    Unfit::Fallback(format!("the key {} repeats", join.build_key))
+    Unfit::NoStar(format!("the key {} repeats", join.build_key))
 }
 
 async fn look_up(

@@ -274,3 +274,45 @@ fn a_spilling_join_narrows_the_scan_of_its_other_side() {
     );
     assert!(scan.contains("bytes_storage=0"), "not read at all: {none}");
 }
+
+#[test]
+fn a_scan_tests_the_keys_of_joins_above_before_it_decodes_more() {
+    let fixture = Fixture::new();
+    // Keys as they are stored in any way: runs, codes, packed, with NULLs.
+    fixture
+        .run(
+            "CREATE TABLE facts AS SELECT value AS id, CASE WHEN value % 29 = 3 THEN NULL ELSE value / 40 END AS run, \
+             CASE WHEN value % 31 = 5 THEN NULL ELSE CAST(value * 7919 % 5003 AS INT) END AS few, \
+             date '2020-01-01' + CAST(value % 700 AS INT) AS day, concat('a text ', value % 97) AS s \
+             FROM range(150000); \
+             CREATE TABLE picks AS SELECT CASE WHEN value % 7 = 1 THEN NULL ELSE value * 131 % 4000 END AS run, \
+             CAST(value * 131 * 40 * 7919 % 5003 AS INT) AS few, date '2020-01-01' + CAST(value % 40 AS INT) AS day, \
+             value % 5 AS n FROM range(300)",
+        )
+        .unwrap();
+    let queries = [
+        "SELECT count(*), sum(id), min(s) FROM facts f JOIN picks p ON f.run = p.run AND f.few = p.few",
+        "SELECT count(*), sum(id), max(s) FROM facts f JOIN picks p ON f.run = p.run AND f.day = p.day WHERE n < 3",
+        "SELECT count(*), sum(id), max(s) FROM picks p LEFT JOIN facts f ON f.few = p.few AND f.day = p.day",
+        "SELECT count(*), sum(id), max(s) FROM facts f RIGHT JOIN picks p ON f.run = p.run AND id % 3 < n",
+        "SELECT count(*), sum(n) FROM picks p WHERE EXISTS (SELECT 1 FROM facts f WHERE f.run = p.run AND f.id > n)",
+        "SELECT count(*), sum(id), max(s) FROM facts f WHERE NOT EXISTS \
+         (SELECT 1 FROM picks p WHERE f.run = p.run AND f.few = p.few)",
+        "SELECT count(*), sum(id) FROM facts f JOIN picks p ON f.few = p.few AND f.day = p.day WHERE n > 9",
+        "SELECT count(*), sum(f.id), max(f.s) FROM facts f JOIN picks p ON f.run = p.run AND f.few = p.few \
+         JOIN picks q ON q.day = f.day AND q.run > f.run",
+    ];
+    let mut tested = 0;
+    for sql in queries {
+        let without = "SET datafusion.optimizer.enable_dynamic_filter_pushdown = false; \
+             SET hotshelf.star_pipelines = off; ";
+        let expected = fixture.rows(&format!("{without}{sql}"));
+        for setting in ["auto", "always"] {
+            let set = format!("SET hotshelf.operators = {setting}; ");
+            assert_eq!(fixture.rows(&format!("{set}{sql}")), expected, "{sql}");
+            let plan = fixture.rows(&format!("{set}EXPLAIN ANALYZE {sql}"));
+            tested += usize::from(plan.join("\n").contains("keys of joins above kept"));
+        }
+    }
+    assert!(tested >= 6, "{tested}");
+}
