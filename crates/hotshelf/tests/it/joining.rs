@@ -307,7 +307,7 @@ fn a_scan_tests_the_keys_of_joins_above_before_it_decodes_more() {
         let without = "SET datafusion.optimizer.enable_dynamic_filter_pushdown = false; \
              SET hotshelf.star_pipelines = off; ";
         let expected = fixture.rows(&format!("{without}{sql}"));
-        for setting in ["auto", "always"] {
+        for setting in ["on", "always"] {
             let set = format!("SET hotshelf.operators = {setting}; ");
             assert_eq!(fixture.rows(&format!("{set}{sql}")), expected, "{sql}");
             let plan = fixture.rows(&format!("{set}EXPLAIN ANALYZE {sql}"));

@@ -329,7 +329,7 @@ fn outer_joins_and_groups_are_borders_with_orders_of_their_own_below() {
                FROM lineitem, orders, customer, nation WHERE l_orderkey = o_orderkey AND o_custkey = c_custkey \
                AND c_nationkey = n_nationkey AND n_name = 'CHINA' GROUP BY o_custkey) AS t \
                WHERE p_partkey = l_partkey AND p_partkey = most";
-    assert_eq!(orders(sql), [order]);
+    assert_eq!(orders(sql), [order, "((t ⋈ part) ⋈ lineitem)"]);
 }
 
 #[test]
@@ -366,16 +366,16 @@ fn conditions_are_tested_where_their_columns_are() {
       TableScan: nation projection=[n_nationkey, n_name]
 "#;
     let after = r#"
-  Inner Join: customer.c_custkey = orders.o_custkey
-    TableScan: customer projection=[c_custkey]
-      Inner Join: orders.o_orderkey = lineitem.l_orderkey Filter: orders.o_orderdate < lineitem.l_shipdate
-        TableScan: orders projection=[o_orderkey, o_custkey, o_orderdate]
+  Inner Join: orders.o_custkey = customer.c_custkey
+      Inner Join: lineitem.l_orderkey = orders.o_orderkey Filter: orders.o_orderdate < lineitem.l_shipdate
           Inner Join: supplier.s_suppkey = lineitem.l_suppkey
               Inner Join: nation.n_nationkey = supplier.s_nationkey
                 Filter: nation.n_name = Utf8("CHINA")
                   TableScan: nation projection=[n_nationkey, n_name]
                 TableScan: supplier projection=[s_suppkey, s_nationkey]
             TableScan: lineitem projection=[l_orderkey, l_suppkey, l_shipdate]
+        TableScan: orders projection=[o_orderkey, o_custkey, o_orderdate]
+    TableScan: customer projection=[c_custkey]
 "#;
     assert_eq!(text(&planned(sql, Use::Off).0), before);
     assert_eq!(text(&planned(sql, Use::On).0), after);
