@@ -20,6 +20,11 @@ const OUTPUT_BYTES: usize = 2 << 20;
 /// Rows of a table that are looked at before it is seen whether the thread should stop.
 const SCAN_CHECK_ROWS: usize = 1 << 16;
 
+/// Whether a batch of build rows may have more bytes in heaps than it should: only then are they added up.
+fn may_be_long(tables: &Tables) -> bool {
+    tables.layout.heap_bytes_max() * OUTPUT_ROWS > OUTPUT_BYTES
+}
+
 /// Who probes what.
 #[derive(Clone, Copy)]
 pub struct Probing<'a> {
@@ -139,7 +144,7 @@ impl Cursor {
     fn find_pairs(&mut self, probing: Probing) {
         let tables = probing.tables;
         if self.candidates.are_pairs {
-            let is_narrow = self.rows.value_bytes.is_none() && !tables.layout.has_heap();
+            let is_narrow = self.rows.value_bytes.is_none() && !may_be_long(tables);
             return match is_narrow {
                 true => self.take_pairs(),
                 false => self.find_equal(probing, |_, _| true),
@@ -191,7 +196,7 @@ impl Cursor {
         let Probing { plan, tables, .. } = probing;
         let gathers = plan.gathers_pairs();
         let marks = plan.marks(probing.side.other());
-        let has_heap = tables.layout.has_heap();
+        let has_heap = may_be_long(tables);
         let Self {
             candidates: Candidates {
                 rows, starts, ends, ..
@@ -262,6 +267,7 @@ impl Cursor {
         } = self;
         let mut bytes = 0;
         *looked = 0;
+        let has_heap = may_be_long(tables);
         let sizes = self.rows.value_bytes.as_deref();
         while *next < candidates.rows.len() {
             let number = *next;
@@ -300,7 +306,7 @@ impl Cursor {
                 picks.push(row as u32);
                 places.push(place);
                 bytes += sizes.map_or(0, |sizes| sizes[row] as usize);
-                if tables.layout.has_heap() {
+                if has_heap {
                     bytes += tables.heap_bytes(place);
                 }
             }
@@ -439,7 +445,7 @@ impl Scan {
             Single::Matched | Single::Marked => true,
         };
         let mut places = Vec::new();
-        let has_heap = probing.tables.layout.has_heap();
+        let has_heap = may_be_long(probing.tables);
         let mut bytes = 0;
         while returns && places.len() < OUTPUT_ROWS && bytes <= OUTPUT_BYTES {
             let Some(row) = self.rows.next() else {

@@ -1,5 +1,7 @@
 //! Rows of words: the key, then the columns. Strings and nested values are in a heap beside the rows.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use arrow_array::ArrayRef;
 use arrow_row::{RowConverter, SortField};
 use arrow_schema::DataType;
@@ -47,6 +49,8 @@ pub struct RowLayout {
     columns: Vec<ColumnPlace>,
     /// Words that refer to the heap.
     references: Vec<usize>,
+    /// Bytes of the longest value in the heap so far.
+    longest: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -130,6 +134,7 @@ impl RowLayout {
             shape,
             columns,
             references,
+            longest: AtomicUsize::new(0),
         })
     }
 
@@ -151,6 +156,11 @@ impl RowLayout {
         !self.references.is_empty()
     }
 
+    /// The bytes of the heap that a row needs at most.
+    pub fn heap_bytes_max(&self) -> usize {
+        self.references.len() * (4 + self.longest.load(Ordering::Relaxed))
+    }
+
     /// The hash of a row's key.
     #[inline(always)]
     pub fn hash(&self, row: &[u64]) -> u64 {
@@ -166,7 +176,7 @@ impl RowLayout {
         block.words.clear();
         block.heap.clear();
         block.words.resize(keys.len() * self.stride, 0);
-        self.pack_keys(keys, block);
+        let mut longest = self.pack_keys(keys, block);
         for (place, column) in self.columns.iter().zip(columns) {
             let words = &mut block.words;
             match place {
@@ -176,6 +186,7 @@ impl RowLayout {
                 ColumnPlace::Text { word, .. } => {
                     let rows = words.chunks_exact_mut(self.stride);
                     for (row, value) in rows.zip(values(column)?) {
+                        longest = longest.max(value.map_or(0, <[u8]>::len));
                         row[*word] = value.map_or(NO_VALUE, |value| push(&mut block.heap, value));
                     }
                 }
@@ -185,15 +196,19 @@ impl RowLayout {
                     let values = converter.convert_columns(std::slice::from_ref(column))?;
                     let rows = words.chunks_exact_mut(self.stride);
                     for (row, value) in rows.zip(values.iter()) {
+                        longest = longest.max(value.data().len());
                         row[*word] = push(&mut block.heap, value.data());
                     }
                 }
             }
         }
+        self.longest.fetch_max(longest, Ordering::Relaxed);
         Ok(())
     }
 
-    fn pack_keys(&self, keys: &Keys, block: &mut Block) {
+    /// Packs the keys. Bytes of the longest of those that are in the heap.
+    fn pack_keys(&self, keys: &Keys, block: &mut Block) -> usize {
+        let mut longest = 0;
         let rows = block.words.chunks_exact_mut(self.stride).enumerate();
         match self.shape {
             KeyShape::Words(1) => rows.for_each(|(idx, row)| row[0] = keys.all_words()[idx]),
@@ -205,12 +220,16 @@ impl RowLayout {
                 rows.for_each(|(idx, row)| {
                     row[0] = keys.hashes()[idx];
                     row[1] = match has_key(idx) {
-                        true => push(&mut block.heap, keys.bytes(idx)),
+                        true => {
+                            longest = longest.max(keys.bytes(idx).len());
+                            push(&mut block.heap, keys.bytes(idx))
+                        }
                         false => NO_VALUE,
                     };
                 });
             }
         }
+        longest
     }
 
     /// One column of rows.
