@@ -130,4 +130,12 @@ mod tests {
         assert_eq!(runs.of(7)[0].factor, 2.0);
         assert!(runs.of(8).is_empty());
     }
+
+    #[test]
+    fn a_star_that_was_none_is_known_by_its_template() {
+        let runs = PastRuns::default();
+        runs.note_no_star(7, "t: a=b@0".into());
+        assert!(runs.is_no_star(7, "t: a=b@0"));
+        assert!(!runs.is_no_star(7, "t: a=b@1") && !runs.is_no_star(8, "t: a=b@0"));
+    }
 }

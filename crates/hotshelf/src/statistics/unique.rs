@@ -138,6 +138,19 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn that_a_column_repeats_is_remembered_and_that_it_seems_not_to_until_rows_come() {
+        let known = RepeatingColumns::default();
+        assert!(!known.get(0, || None), "no sample yet");
+        assert!(known.get(0, || Some(true)) && known.get(0, || None));
+        assert!(!known.get(1, || Some(false)));
+        assert!(!known.get(1, || Some(true)), "looked at once");
+        let after = known.after();
+        assert!(after.get(0, || None) && after.get(1, || Some(true)));
+        known.learn(1);
+        assert!(known.get(1, || None));
+    }
+
     fn statistics(rows: usize, low: i32, high: i32, distinct: usize) -> Statistics {
         let mut column = ColumnStatistics::new_unknown();
         column.min_value = Precision::Exact(ScalarValue::Int32(Some(low)));
