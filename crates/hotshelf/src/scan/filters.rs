@@ -240,8 +240,8 @@ impl DynamicFilter {
         value.map(Literal::value) != Some(&ScalarValue::Boolean(Some(true)))
     }
 
-    /// The parts of the predicate as it is now. `None`: it passes no row at all, because the build side of a join turned
-    /// out to be empty.
+    /// The parts of the predicate as it is now. `None`: it passes no row at all, because the build side of a join is
+    /// empty.
     fn parts_now(&self) -> Option<Vec<Arc<dyn PhysicalExpr>>> {
         let current = self.expr_now();
         let mut parts = Vec::new();

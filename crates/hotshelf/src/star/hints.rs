@@ -11,38 +11,16 @@ use datafusion::physical_expr::utils::split_conjunction;
 use super::chunk::Decodable;
 use super::condition::{Condition, look_up_condition, range_condition};
 use super::in_keys::InKeys;
+use super::kept::Kept;
 use super::keys::is_key_type;
 use super::prepare::Star;
 use crate::scan::{DynamicFilter, IntegerRange, word_list};
 
 /// What is saved by a row that is dropped here, in tests of a row.
 const DROPPED_ROW: f64 = 16.0;
-/// After so few rows nothing is known about a hint, and it is taken to keep half of them.
+/// Before as many rows were tested nothing is known about a hint, and it is taken to keep half of them.
 const TRIAL_ROWS: u64 = 4096;
 const TRIAL_KEPT: f64 = 0.5;
-
-/// Rows that a test was asked for, and those that it kept.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Kept {
-    pub asked: u64,
-    pub kept: u64,
-}
-
-impl Kept {
-    /// Counts more rows.
-    pub fn add(&mut self, more: Self) {
-        self.asked += more.asked;
-        self.kept += more.kept;
-    }
-
-    /// The share that was kept, or a guess if no row was tested.
-    pub fn share_or(self, guess: f64) -> f64 {
-        match self.asked {
-            0 => guess,
-            asked => self.kept as f64 / asked as f64,
-        }
-    }
-}
 
 /// What is known by now, and what came of it.
 #[derive(Default)]

@@ -1,12 +1,13 @@
 //! Star pipelines: scan, filter, look up in small build sides and aggregate in one operator.
 //!
-//! `rule` finds star-shaped parts of a physical plan, `shape` says what such a part means: `matching` which joins are
-//! look-ups, `forecast` which build sides are small enough, `again` which of them may run twice, `narrow` which
-//! columns are needed. `exec` is the operator, `prepare` sees to the build sides, `side` runs them or finds look-ups
-//! that were made of the same (`recipe`), `lookup` maps keys to build rows, `key_set` is of keys alone, `worker`
-//! takes row groups through filters and look-ups (`select`, with the tests of `condition`, the `hints` that joins above
-//! give (`in_keys`), and sets of rows of `row_set`, on columns decoded by `chunk` and `encoded`, or on their `runs`;
-//! `validity` says which rows are NULL). `payload` reads the columns that survivors need (`stored`), `rows` is a batch
+//! `rule` finds star-shaped parts of a physical plan, `shape` says what such a part means: `join_sides` which joins are
+//! look-ups, with which `matching`, `forecast` which build sides are small enough, `again` which of them may run twice,
+//! `narrow` which columns are needed. `exec` is the operator, `prepare` sees to the build sides, `side` runs them or
+//! finds look-ups that were made of the same (`recipe`), `lookup` maps keys to build rows, `key_set` is of keys alone,
+//! `worker` takes row groups through filters and look-ups (`select`, with the tests of `condition`, the `hints` that
+//! joins above give (`in_keys`), and sets of rows of `row_set`, on columns decoded by `chunk` and `encoded`, or on
+//! their `runs`; `validity` says which rows are NULL). `payload` reads the columns that survivors need (`stored`),
+//! `rows` is a batch
 //! of them: `arithmetic` computes with it in `words` of 64 bits (`decimal` does within other expressions), `aggregate`
 //! groups it by numbers of `groups` or `number`, `slots` says where their keys are in look-ups, `tally` adds
 //! it up, and `accumulate` has these `tallies` and DataFusion's accumulators. The replaced plan is kept and runs
@@ -29,6 +30,8 @@ mod forecast;
 mod groups;
 mod hints;
 mod in_keys;
+mod join_sides;
+mod kept;
 mod key_set;
 mod keys;
 mod lookup;

@@ -15,6 +15,7 @@ use datafusion::physical_expr::expressions::{
 use futures::future::try_join_all;
 
 use super::accumulate::{Aggregates, Keys};
+use super::declined::Unfit;
 use super::determined::Lineage;
 use super::groups::{GroupCodes, JoinCodes};
 use super::lookup::Lookup;
@@ -22,7 +23,7 @@ use super::narrow::{Computation, Narrow, Source};
 use super::ran::Ran;
 use super::rows::Attached;
 use super::shape::Join;
-use super::side::{Found, Side, Unfit, build_side, keep_sides};
+use super::side::{Found, Side, build_side, keep_sides};
 use crate::look_ups::LookUpShelf;
 use crate::scan::{DynamicFilter, IntegerRange, ScanQueue, StarColumns, StarKeys, TableScan};
 use crate::settings::SessionSettings;

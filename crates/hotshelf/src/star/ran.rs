@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::hints::Kept;
+use super::kept::Kept;
 use super::lookup::Lookup;
 
 /// The look-ups of a star, in the order of its joins.

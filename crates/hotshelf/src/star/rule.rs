@@ -105,8 +105,8 @@ fn candidate(node: &Arc<dyn ExecutionPlan>) -> Option<String> {
     begins.then(|| aggregate_name(aggregate))
 }
 
-/// Stars without look-ups in place of the scans that a join tells which rows it needs: they test that before they decode
-/// other columns.
+/// Stars without look-ups in place of the scans that a join tells which rows it needs: they test that before they
+/// decode other columns.
 fn fuse_hinted_scans(
     join: Arc<dyn ExecutionPlan>,
     settings: &SessionSettings,
@@ -364,7 +364,7 @@ fn replace(
         .is_no_star(settings.template, &star.signature())
     {
         return Err(Declined::because(
-            "the data was no star when the query ran before",
+            "the data of an earlier run could not be looked up",
         ));
     }
     if plan.output_ordering().is_some() {

@@ -7,7 +7,8 @@ use vortex::mask::{AllOr, Mask};
 
 use super::chunk::{CHUNK_ROWS, ChunkBuffer, ChunkColumn, Decodable};
 use super::condition::{Condition, look_up_condition, range_condition};
-use super::hints::{Hint, Hints, Kept};
+use super::hints::{Hint, Hints};
+use super::kept::Kept;
 use super::lookup::MISS;
 use super::matching::Matching;
 use super::prepare::Ready;

@@ -22,8 +22,9 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use super::declined::Declined;
 use super::determined::Lineage;
 use super::forecast::{Forecast, check_build, pass_through};
+use super::join_sides::{KeyPair, joined, looked_up_key, probe_side};
 use super::keys::is_key_type;
-use super::matching::{KeyPair, Matching, joined, looked_up_key, probe_side};
+use super::matching::Matching;
 use super::narrow::{Computed, Narrow, Source, WideColumns, parts_of, replace_columns, substitute};
 use crate::scan::TableScan;
 
@@ -252,15 +253,8 @@ impl Shape {
             NullEquality::NullEqualsNothing,
             false,
         )?);
-        let forecast = {
-            let widened = &self.joins[join];
-            check_build(
-                &joined,
-                &widened.build_key,
-                widened.matching,
-                BUILD_ROWS_MAX,
-            )?
-        };
+        let key = &self.joins[join].build_key;
+        let forecast = check_build(&joined, key, Matching::Inner, BUILD_ROWS_MAX)?;
         self.add_build_columns(build, false, |column| Source::Build {
             join,
             column: width + column,

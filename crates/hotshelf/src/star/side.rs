@@ -22,6 +22,7 @@ use futures::future::try_join_all;
 use hotshelf_cache::MissCost;
 use hotshelf_operators::batches::with_small_buffers;
 
+use super::declined::Unfit;
 use super::forecast::learn_repeats;
 use super::groups::RowCodes;
 use super::key_set::KeySet;
@@ -34,25 +35,10 @@ use crate::look_ups::{LookUpShelf, Offer, OnBudget, Recipe};
 use crate::pipelines::decoded_bytes;
 use crate::settings::SessionSettings;
 
-/// Build sides with more rows are not searched for different keys.
+/// Larger build sides are not searched for different keys.
 const KEY_ROWS_MAX: usize = 1 << 16;
 /// Build sides of fewer bytes are copied at once, without a task for each column.
 const SHARED_COPY_BYTES: usize = 4 << 20;
-
-/// Why there are no look-ups.
-pub(super) enum Unfit {
-    /// The data is not a star: the original plan can still answer.
-    NoStar(String),
-    /// Memory is short, which the original plan may stand.
-    Fallback(String),
-    Failed(DataFusionError),
-}
-
-impl From<DataFusionError> for Unfit {
-    fn from(error: DataFusionError) -> Self {
-        Self::Failed(error)
-    }
-}
 
 /// A build side with all that rows are tested by and grouped by.
 pub(super) struct Made {
@@ -288,8 +274,10 @@ async fn make_of_keys(
     let mut stream = execute_stream(join.build.clone(), context)?;
     while let Some(batch) = stream.next().await {
         let batch = batch?;
-        let keys = join.build_key.evaluate(&batch)?;
-        let keys = keys.into_array(batch.num_rows())?;
+        let keys = join
+            .build_key
+            .evaluate(&batch)?
+            .into_array(batch.num_rows())?;
         set.add(&keys)?.map_err(|Duplicates| repeated(join))?;
         hold(&reservation, set.size_bytes())?;
         read += keys.len();

@@ -183,3 +183,50 @@ fn explain_says_that_the_order_was_changed() {
             .contains("join_order")
     );
 }
+
+#[test]
+fn left_joins_over_what_others_add_come_after_them() {
+    let db = Fixture::with(Options::default());
+    db.run(
+        "CREATE TABLE a AS SELECT * FROM (VALUES (1, 1), (2, 2), (3, 3)) v(k, u); \
+         CREATE TABLE b AS SELECT * FROM (VALUES (1, 1, 1), (2, 2, 2)) v(k, u, s); \
+         CREATE TABLE c AS SELECT * FROM (VALUES (1)) v(s)",
+    )
+    .unwrap();
+    let both = "a.k = b.k AND a.u = b.u";
+    for (sql, expected) in [
+        (
+            format!("a LEFT JOIN b ON {both} LEFT JOIN c ON b.s = c.s"),
+            "3",
+        ),
+        (
+            format!("a LEFT JOIN b ON {both} WHERE NOT EXISTS (SELECT 1 FROM c WHERE b.s = c.s)"),
+            "2",
+        ),
+        (
+            format!("a LEFT JOIN b ON {both} WHERE EXISTS (SELECT 1 FROM c WHERE b.s = c.s)"),
+            "1",
+        ),
+        (
+            format!("a FULL JOIN b ON {both} LEFT JOIN c ON b.s = c.s WHERE a.k > 0"),
+            "3",
+        ),
+        (
+            format!(
+                "a LEFT JOIN b ON {both} LEFT JOIN c ON b.s = c.s LEFT JOIN a a2 ON a2.k = c.s"
+            ),
+            "3",
+        ),
+        (
+            format!("a LEFT JOIN b ON {both} LEFT JOIN c ON b.s = c.s, a a2 WHERE a2.u = a.k"),
+            "3",
+        ),
+    ] {
+        let sql = format!("SELECT count(*) FROM {sql}");
+        assert_eq!(
+            with(&db, "hotshelf.join_order = on", &sql),
+            [expected],
+            "{sql}"
+        );
+    }
+}

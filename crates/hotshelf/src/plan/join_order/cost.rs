@@ -223,7 +223,8 @@ impl<'a> Costs<'a> {
 
     /// A semi, anti or left join of rows with the relation on its right side.
     fn reduce(&self, rows: &Part, keys: &Part) -> Option<Part> {
-        if keys.relations.len() != 1 {
+        // What a left join adds by itself has not been joined by that.
+        if keys.relations.len() != 1 || self.is_reducer(rows) {
             return None;
         }
         let relation = keys.relations.iter().next()?;

@@ -11,7 +11,7 @@ use super::selectivity::filtered;
 use crate::statistics::column::ColumnEstimate;
 use crate::stored_table::StoredTable;
 
-/// A column with fewer distinct values, by its table's rows, is no key in any case.
+/// A column with fewer distinct values, by its table's rows, is not a key in any case.
 const KEY_SHARE_MIN: f64 = 0.5;
 
 /// The rows of a part of a plan.

@@ -1,7 +1,7 @@
 //! The order of joins follows what the statistics say, not the order of the text.
 //!
-//! The engine joins tables in the order in which FROM names them. Here each tree of inner joins, with the semi, anti and
-//! left joins among them, becomes a graph of relations and equalities, whose rows are estimated from the catalog's
+//! The engine joins tables in the order in which FROM names them. Here each tree of inner joins, with the semi, anti
+//! and left joins among them, becomes a graph of relations and equalities, whose rows are estimated from the catalog's
 //! statistics; the order with the least work is taken, whatever the text says. Relations have numbers that follow from
 //! what they are, and of orders that cost the same the first is taken, so that one plan comes of all orders of FROM.
 //! Left joins whose columns other joins or filters read, full joins, aggregations and everything else are borders: what

@@ -320,7 +320,7 @@ fn outer_joins_and_groups_are_borders_with_orders_of_their_own_below() {
                AND n_name = 'CHINA') AS t FULL JOIN supplier ON c_custkey = s_suppkey";
     let order = "(((nation ⋈ customer) ⋈ orders) ⋈ lineitem)";
     assert_eq!(orders(sql), [order]);
-    // What is known of a supplier is tested, so that it has to be there.
+    // What a left join adds is tested after it.
     let sql = "SELECT count(*) FROM (SELECT c_custkey, o_orderkey FROM lineitem, orders, customer, nation \
                WHERE l_orderkey = o_orderkey AND o_custkey = c_custkey AND c_nationkey = n_nationkey \
                AND n_name = 'CHINA') AS t LEFT JOIN supplier ON c_custkey = s_suppkey WHERE s_nationkey IS NULL";
@@ -334,8 +334,9 @@ fn outer_joins_and_groups_are_borders_with_orders_of_their_own_below() {
 
 #[test]
 fn left_joins_come_when_other_joins_have_dropped_rows() {
-    let sql = "SELECT l_orderkey, p_partkey FROM lineitem LEFT JOIN part ON l_partkey = p_partkey, orders, customer, nation \
-               WHERE l_orderkey = o_orderkey AND o_custkey = c_custkey AND c_nationkey = n_nationkey AND n_name = 'CHINA'";
+    let sql = "SELECT l_orderkey, p_partkey FROM lineitem LEFT JOIN part ON l_partkey = p_partkey, \
+               orders, customer, nation WHERE l_orderkey = o_orderkey AND o_custkey = c_custkey \
+               AND c_nationkey = n_nationkey AND n_name = 'CHINA'";
     let found = orders(sql);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].ends_with(" ⋈ part)"), "{found:?}");
