@@ -399,18 +399,18 @@ impl Selector {
             Condition::WideSet { min, set } => listed.keep(|row| {
                 u32::try_from(wide(row).wrapping_sub(*min)).is_ok_and(|slot| is_set(set, slot))
             }),
-            Condition::Find(lookup) => {
-                let Origin::Join(join) = test.origin else {
-                    return listed.rows.len();
-                };
-                let slots = &mut self.hashed[join];
-                slots.resize(CHUNK_ROWS, MISS);
-                listed.keep(|row| {
-                    let slot = lookup.find(column.word(buffer, row));
-                    slots[row] = slot.unwrap_or(MISS);
-                    slot.is_some()
-                });
-            }
+            Condition::Find(lookup) => match test.origin {
+                Origin::Join(join) => {
+                    let slots = &mut self.hashed[join];
+                    slots.resize(CHUNK_ROWS, MISS);
+                    listed.keep(|row| {
+                        let slot = lookup.find(column.word(buffer, row));
+                        slots[row] = slot.unwrap_or(MISS);
+                        slot.is_some()
+                    });
+                }
+                _ => listed.keep(|row| lookup.find(column.word(buffer, row)).is_some()),
+            },
         }
         self.rows.len()
     }

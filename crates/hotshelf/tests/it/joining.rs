@@ -283,8 +283,10 @@ fn a_scan_tests_the_keys_of_joins_above_before_it_decodes_more() {
         .run(
             "CREATE TABLE facts AS SELECT value AS id, CASE WHEN value % 29 = 3 THEN NULL ELSE value / 40 END AS run, \
              CASE WHEN value % 31 = 5 THEN NULL ELSE CAST(value * 7919 % 5003 AS INT) END AS few, \
-             date '2020-01-01' + CAST(value % 700 AS INT) AS day, concat('a text ', value % 97) AS s \
-             FROM range(150000); \
+             date '2020-01-01' + CAST(value % 700 AS INT) AS day, concat('a text ', value % 97) AS s, \
+             value % 6007 * 1000000007 AS far FROM range(150000); \
+             CREATE TABLE far AS SELECT value * 1000000007 AS far, date '2020-01-01' + CAST(value % 9 AS INT) AS day \
+             FROM range(80); \
              CREATE TABLE picks AS SELECT CASE WHEN value % 7 = 1 THEN NULL ELSE value * 131 % 4000 END AS run, \
              CAST(value * 131 * 40 * 7919 % 5003 AS INT) AS few, date '2020-01-01' + CAST(value % 40 AS INT) AS day, \
              value % 5 AS n FROM range(300)",
@@ -301,6 +303,7 @@ fn a_scan_tests_the_keys_of_joins_above_before_it_decodes_more() {
         "SELECT count(*), sum(id) FROM facts f JOIN picks p ON f.few = p.few AND f.day = p.day WHERE n > 9",
         "SELECT count(*), sum(f.id), max(f.s) FROM facts f JOIN picks p ON f.run = p.run AND f.few = p.few \
          JOIN picks q ON q.day = f.day AND q.run > f.run",
+        "SELECT count(*), sum(id), min(s) FROM facts f JOIN far p ON f.far = p.far AND f.day = p.day",
     ];
     let mut tested = 0;
     for sql in queries {
