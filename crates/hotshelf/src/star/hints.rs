@@ -118,7 +118,7 @@ fn known(star: &Star, filters: &[DynamicFilter]) -> Vec<Hint> {
             if let Some(in_keys) = part.downcast_ref::<InKeys>() {
                 keys.extend(hint(star, in_keys.clone()));
             } else if word_list(part, &filter.schema).is_some() {
-                lists.extend(listed(part).and_then(|in_keys| hint(star, in_keys)));
+                lists.push(part.clone());
             } else if let Some(range) = IntegerRange::of(part)
                 && let Some(column) = needed(star, range.column)
             {
@@ -126,17 +126,25 @@ fn known(star: &Star, filters: &[DynamicFilter]) -> Vec<Hint> {
             }
         }
     }
+    let lists = lists.iter().filter_map(|part| listed(star, part, &keys));
+    let lists: Vec<Hint> = lists.collect();
     let ranges = ranges.into_iter().map(|range| Hint {
         column: range.column,
         test: HintTest::Range(range),
     });
     let mut hints: Vec<Hint> = Vec::new();
     for group in [keys, lists, ranges.collect()] {
-        let is_new = |hint: &Hint| hints.iter().all(|known| known.column != hint.column);
-        let group: Vec<Hint> = group.into_iter().filter(is_new).collect();
+        let group = group
+            .into_iter()
+            .filter(|hint| !has_column(&hints, hint.column));
+        let group: Vec<Hint> = group.collect();
         hints.extend(group);
     }
     hints
+}
+
+fn has_column(hints: &[Hint], column: usize) -> bool {
+    hints.iter().any(|hint| hint.column == column)
 }
 
 fn hint(star: &Star, keys: InKeys) -> Option<Hint> {
@@ -147,13 +155,17 @@ fn hint(star: &Star, keys: InKeys) -> Option<Hint> {
     })
 }
 
-/// A list of literals.
-fn listed(part: &Arc<dyn PhysicalExpr>) -> Option<InKeys> {
+/// A list of literals, unless all keys of its column are known.
+fn listed(star: &Star, part: &Arc<dyn PhysicalExpr>, keys: &[Hint]) -> Option<Hint> {
     let list = part.downcast_ref::<InListExpr>()?;
+    let column = list.expr().downcast_ref::<Column>()?;
+    if has_column(keys, needed(star, column.index())?) {
+        return None;
+    }
     let literals = list.list().iter();
     let values = literals.map(|value| Some(value.downcast_ref::<Literal>()?.value().clone()));
     let values: Vec<ScalarValue> = values.collect::<Option<_>>()?;
-    InKeys::of_list(list.expr(), values).ok().flatten()
+    hint(star, InKeys::of_list(list.expr(), values).ok()??)
 }
 
 /// The table's column that is one of the scan's, if it has words and survivors need it.

@@ -35,12 +35,12 @@ pub(super) fn probe_side(join: &HashJoinExec) -> Result<(JoinSide, Matching), De
 }
 
 fn inner_probe_side(join: &HashJoinExec, left_is_larger: bool) -> JoinSide {
+    let side = |is_left| match is_left {
+        true => JoinSide::Left,
+        false => JoinSide::Right,
+    };
     let [(left_key, right_key)] = join.on() else {
-        return if left_is_larger {
-            JoinSide::Left
-        } else {
-            JoinSide::Right
-        };
+        return side(left_is_larger);
     };
     let (left, right) = ((join.left(), left_key), (join.right(), right_key));
     let (larger, smaller) = match left_is_larger {
@@ -50,10 +50,7 @@ fn inner_probe_side(join: &HashJoinExec, left_is_larger: bool) -> JoinSide {
     let is_turned = is_repeated(smaller.0, smaller.1)
         && is_known_key(larger.0, larger.1)
         && has_fewer_rows(larger.0, smaller.0);
-    match left_is_larger != is_turned {
-        true => JoinSide::Left,
-        false => JoinSide::Right,
-    }
+    side(left_is_larger != is_turned)
 }
 
 /// Two expressions that a join takes for equal, one of each side.

@@ -158,14 +158,12 @@ pub(super) enum Prepared {
 
 /// Runs all build sides at the same time and builds the look-ups.
 pub(super) async fn prepare(star: Arc<Star>, context: Arc<TaskContext>) -> QueryResult<Prepared> {
-    let signature = star.signature();
-    let settings = SessionSettings::of(context.session_config());
-    match look_ups(star, context).await {
+    match look_ups(star.clone(), context.clone()).await {
         Ok(ready) => Ok(Prepared::Ready(Arc::new(ready))),
         Err(Unfit::NoStar(reason)) => {
-            settings
-                .past_runs
-                .note_no_star(settings.template, signature);
+            let settings = SessionSettings::of(context.session_config());
+            let past_runs = &settings.past_runs;
+            past_runs.note_no_star(settings.template, star.signature());
             Ok(Prepared::Fallback(reason))
         }
         Err(Unfit::Fallback(reason)) => Ok(Prepared::Fallback(reason)),

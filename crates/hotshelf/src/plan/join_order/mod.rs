@@ -85,8 +85,7 @@ fn ordered(plan: LogicalPlan, settings: &SessionSettings) -> QueryResult<Transfo
 
 /// Whether a tree's left joins can be moved among its other joins: nothing else may read what they add.
 fn left_joins(plan: &LogicalPlan) -> LeftJoins {
-    let has_any = || is_any_left(plan) && is_inside(plan, LeftJoins::Inside);
-    match has_any() && Graph::of(plan, LeftJoins::Inside).is_some() {
+    match is_any_left(plan) && Graph::of(plan, LeftJoins::Inside).is_some() {
         true => LeftJoins::Inside,
         false => LeftJoins::Apart,
     }
