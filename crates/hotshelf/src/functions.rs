@@ -119,6 +119,7 @@ fn kept_plans(plans: &KeptPlans) -> Columns {
         .text("query", |row| row.query.clone())
         .count("uses", |row| row.uses)
         .count("bytes", |row| row.bytes as u64)
+        .flag("outline", |row| row.has_outline)
         .columns()
 }
 

@@ -2,16 +2,18 @@
 //!
 //! A plan is made of the query's text, the session's settings, what operators may hold, and the database's tables,
 //! views and schemas. The first three are what it is found by; when one of the others changes, the plans that may have
-//! to do with it are dropped, and none is kept that was begun before. Operators are chosen anew each time, as they
-//! depend on what is in memory. What is kept is beside the budget, and has a limit that follows from it. A small query
-//! also leaves the plan of its template, which serves for other values once a second query has proved it.
+//! to do with it are dropped, and none is kept that was begun before. The last rules run anew each time, as they depend
+//! on what is in memory; what comes before them is kept from the second time on. What is kept is beside the budget, and
+//! has a limit that follows from it. A small query also leaves the plan of its template, which serves for other values
+//! once a second query has proved it.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use parking_lot::Mutex;
@@ -104,7 +106,13 @@ pub(crate) struct KeptPlan {
     /// Whether it may be made and run again where memory is short.
     pub may_run_again: bool,
     pub proof: Proof,
+    /// Its physical plan as far as it is the same each time, if there is one, once the query was asked again.
+    pub outline: OnceLock<Option<Outline>>,
 }
+
+/// A physical plan that early rules have made, which never runs itself.
+#[derive(Debug)]
+pub(crate) struct Outline(pub Arc<dyn ExecutionPlan>);
 
 /// Whether a plan serves for whatever is found by the same: one of a template does once another query's own plan was
 /// the same as the one with its values put in.
@@ -188,6 +196,7 @@ pub(crate) struct KeptPlanRow {
     /// How often it was asked again.
     pub uses: u64,
     pub bytes: usize,
+    pub has_outline: bool,
 }
 
 /// When something was, by the changes before it.
@@ -264,6 +273,7 @@ impl KeptPlans {
             query: asked.query.to_string(),
             uses: entry.uses,
             bytes: entry.bytes,
+            has_outline: matches!(entry.plan.outline.get(), Some(Some(_))),
         };
         let serving = plans.by_query.iter();
         let serving = serving.filter(|(_, entry)| entry.plan.proof.holds());

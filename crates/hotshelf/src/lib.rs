@@ -45,6 +45,7 @@ mod machine;
 mod measure;
 mod operators;
 mod options;
+mod outline;
 mod past_runs;
 mod pipelines;
 mod plan;

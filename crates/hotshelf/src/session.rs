@@ -72,7 +72,7 @@ use prepared::PreparedStatements;
 
 pub use answer::Answer;
 pub use parsing::Statement;
-pub(crate) use planned::ready;
+pub(crate) use planned::{interrupt_of, plan_physically, ready};
 pub use value::Value;
 
 /// Names under which our tables are found when a query does not qualify them.

@@ -48,6 +48,8 @@ mod window_shares;
 
 use std::sync::Arc;
 
+use datafusion::common::SchemaExt;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{Expr, LogicalPlan};
@@ -158,26 +160,24 @@ pub(crate) fn logical_rules() -> Vec<EngineRule> {
 }
 
 /// The rules for physical plans, in the order they run.
-pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+pub(crate) fn physical_rules() -> Vec<PhysicalRule> {
     let rules = PhysicalOptimizer::new().rules.into_iter();
-    let replaced = rules.flat_map(
-        |rule| -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
-            match rule.name() {
-                "aggregate_statistics" => vec![Arc::new(SoundCounts { rule })],
-                "join_selection" => vec![
-                    Arc::new(ChosenSides { select: rule }),
-                    Arc::new(SharedBuilds),
-                ],
-                "FilterPushdown" => vec![Arc::new(PushFilters::new(FilterPushdownPhase::Pre))],
-                // Its scans have to let others work, too, and to know the thresholds of its sorts.
-                "EnsureCooperative" => vec![Arc::new(LateRows), rule],
-                "FilterPushdown(Post)" => {
-                    vec![Arc::new(PushFilters::new(FilterPushdownPhase::Post))]
-                }
-                _ => vec![rule],
+    let replaced = rules.flat_map(|rule| -> Vec<PhysicalRule> {
+        match rule.name() {
+            "aggregate_statistics" => vec![Arc::new(SoundCounts { rule })],
+            "join_selection" => vec![
+                Arc::new(ChosenSides { select: rule }),
+                Arc::new(SharedBuilds),
+            ],
+            "FilterPushdown" => vec![Arc::new(PushFilters::new(FilterPushdownPhase::Pre))],
+            // Its scans have to let others work, too, and to know the thresholds of its sorts.
+            "EnsureCooperative" => vec![Arc::new(LateRows), rule],
+            "FilterPushdown(Post)" => {
+                vec![Arc::new(PushFilters::new(FilterPushdownPhase::Post))]
             }
-        },
-    );
+            _ => vec![rule],
+        }
+    });
     [
         Arc::new(ForgetBelowPaddedRows) as _,
         Arc::new(KeepLimits) as _,
@@ -194,6 +194,39 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
         Arc::new(NoteLeft) as _,
     ])
     .collect()
+}
+
+/// A rule for physical plans.
+pub(crate) type PhysicalRule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+
+/// The first of the rules after which plans depend on what is in memory, or have what becomes known while they run.
+const FIRST_LATE_RULE: &str = "late_rows";
+
+/// The rules for physical plans after which a plan is the same each time.
+pub(crate) fn early_rules(rules: &[PhysicalRule]) -> &[PhysicalRule] {
+    &rules[..rules.len() - late_rules(rules).len()]
+}
+
+/// The others.
+pub(crate) fn late_rules(rules: &[PhysicalRule]) -> &[PhysicalRule] {
+    let first = rules.iter().position(|rule| rule.name() == FIRST_LATE_RULE);
+    &rules[first.unwrap_or(rules.len())..]
+}
+
+/// What late rules make of a plan that early ones have made.
+pub(crate) fn finished(
+    plan: Arc<dyn ExecutionPlan>,
+    late: &[PhysicalRule],
+    config: &ConfigOptions,
+) -> QueryResult<Arc<dyn ExecutionPlan>> {
+    let schema = plan.schema();
+    let finished = late
+        .iter()
+        .try_fold(plan, |plan, rule| rule.optimize(plan, config))?;
+    finished
+        .schema()
+        .logically_equivalent_names_and_types(&schema)?;
+    Ok(finished)
 }
 
 /// A plan with other operators in the place of some, also in the plans that stars fall back to.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arrow::datatypes::Field;
 use datafusion::common::ScalarValue;
 use datafusion::common::config::ConfigOptions;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use hotshelf_cache::ScanContext;
 use hotshelf_cache::tuner::Tuner;
 use vortex::dtype::Nullability;
@@ -37,6 +38,16 @@ pub(crate) struct StarKeys<'a> {
 }
 
 impl TableScan {
+    /// The same scan without what executions have left in it.
+    pub fn anew(&self) -> Self {
+        let mut scan = self.clone();
+        scan.outcome = Arc::default();
+        scan.taken = Arc::default();
+        scan.reported = Arc::default();
+        scan.metrics = ExecutionPlanMetricsSet::new();
+        scan
+    }
+
     /// The queue that the workers of one execution share.
     pub(super) fn scan_queue(&self, config: &ConfigOptions) -> Arc<ScanQueue> {
         *self.reported.lock() = Reported::default();

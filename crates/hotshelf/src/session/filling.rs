@@ -4,7 +4,7 @@
 //! predicates, it is made anew with other values, and all else stays. What it is made of has typed placeholders in the
 //! place of the values, each found by walking the text and the plan side by side.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::datatypes::Field;
 use datafusion::common::ScalarValue;
@@ -41,6 +41,7 @@ pub(super) fn of_template(
         join_sides: plan.join_sides.clone(),
         may_run_again: plan.may_run_again,
         proof: Proof::open(),
+        outline: OnceLock::new(),
     };
     let is_same = filled(&kept, &template.values, state).is_some_and(|own| is_plan(&own, plan));
     is_same.then_some(kept)
@@ -67,6 +68,7 @@ pub(super) fn filled(
         join_sides: kept.join_sides.clone(),
         may_run_again: kept.may_run_again,
         proof: Proof::given(),
+        outline: OnceLock::new(),
     })
 }
 

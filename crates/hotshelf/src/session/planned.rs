@@ -179,7 +179,7 @@ fn task_context(state: &SessionState) -> TaskContext {
 }
 
 /// The plan that runs, ready to be interrupted.
-pub(super) async fn plan_physically(
+pub(crate) async fn plan_physically(
     optimized: &LogicalPlan,
     state: &SessionState,
 ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -227,6 +227,6 @@ fn settings_in(state: &mut SessionState) -> Option<&mut SessionSettings> {
 }
 
 /// The flag of the query that a state is for.
-pub(super) fn interrupt_of(state: &SessionState) -> Interrupt {
+pub(crate) fn interrupt_of(state: &SessionState) -> Interrupt {
     SessionSettings::of(state.config()).interrupt
 }

@@ -1,6 +1,6 @@
 //! Planning of statements: from what is parsed to what remains to be done.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::tree_node::TreeNode;
@@ -10,6 +10,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{
     DdlStatement, LogicalPlan, SetVariable, Statement as PlanStatement,
 };
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{Ident, Statement as SqlStatement};
 
@@ -23,6 +24,7 @@ use super::{Session, Statement, batch_rows, explain, fingerprint, insert, shape,
 use crate::error::{Error, Result, nearest};
 use crate::interrupt::Interrupt;
 use crate::kept_plans::{KeptPlan, Proof};
+use crate::outline::plan_by_outline;
 use crate::settings::{Notes, SessionSettings, Use, check_engine_setting, check_name, unknown};
 use crate::stored_table::StoredTable;
 
@@ -207,6 +209,7 @@ impl Session {
             join_sides: sides.unwrap_or_default(),
             may_run_again: may_run_again(&plan, &state).map_err(Error::from_query)?,
             proof: Proof::given(),
+            outline: OnceLock::new(),
             plan,
         };
         Ok((kept, state))
@@ -217,11 +220,33 @@ impl Session {
         query: &KeptPlan,
         mut state: SessionState,
     ) -> Result<Runnable> {
-        let (plan, optimized) = (&query.plan, &query.optimized);
-        self.bound_memory(&mut state, optimized)
+        self.bound_memory(&mut state, &query.optimized)
             .map_err(Error::from_query)?;
-        Ok(Runnable {
-            plan: plan_physically(optimized, &state).await?,
+        let physical = plan_physically(&query.optimized, &state).await?;
+        Ok(self.runnable_as(query, physical, state))
+    }
+
+    /// What remains to be done for a query whose plan was kept.
+    pub(super) async fn runnable_again(
+        &self,
+        query: &KeptPlan,
+        mut state: SessionState,
+    ) -> Result<Runnable> {
+        self.bound_memory(&mut state, &query.optimized)
+            .map_err(Error::from_query)?;
+        let physical = plan_by_outline(query, &state).await?;
+        Ok(self.runnable_as(query, physical, state))
+    }
+
+    fn runnable_as(
+        &self,
+        query: &KeptPlan,
+        physical: Arc<dyn ExecutionPlan>,
+        state: SessionState,
+    ) -> Runnable {
+        let plan = &query.plan;
+        Runnable {
+            plan: physical,
             logical: query.may_run_again.then(|| plan.clone()),
             discard: None,
             state,
@@ -229,7 +254,7 @@ impl Session {
             engine: self.database.engine().clone(),
             plans: self.database.parts().plans.clone(),
             with_account: explain::takes_account(plan),
-        })
+        }
     }
 
     /// Has the plan's long literals repeated for no more rows than fit, and rows divided among no more partitions than

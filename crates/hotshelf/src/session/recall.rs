@@ -62,7 +62,7 @@ impl Session {
                 settings.join_sides.lock().clone_from(&kept.join_sides);
             }
             return self
-                .runnable(&kept, state)
+                .runnable_again(&kept, state)
                 .await
                 .map(Planned::Rows)
                 .map(Some);
@@ -149,5 +149,56 @@ fn prove(before: &KeptPlan, made: &KeptPlan, template: &Template, state: &Sessio
     }
     if let Some(own) = filled(before, &template.values, state) {
         before.proof.settle(is_plan(&own, made));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::physical_plan::displayable;
+
+    use crate::{Database, Options, outline};
+
+    #[test]
+    fn the_plan_by_an_outline_is_the_one_without() {
+        let options = Options {
+            threads: 2,
+            ..Options::default()
+        };
+        let database = Database::temporary(options).unwrap();
+        let session = database.session();
+        for sql in [
+            "CREATE TABLE t AS SELECT value AS n, value % 100 AS k, value % 7 AS v FROM range(200000)",
+            "CREATE TABLE s AS SELECT value AS k, 'name ' || value AS name FROM range(100)",
+        ] {
+            session.query(sql).unwrap();
+        }
+        for query in [
+            "SELECT s.name, sum(t.n) FROM t JOIN s ON t.k = s.k WHERE s.name > 'name 5' GROUP BY 1 ORDER BY 2 LIMIT 3",
+            "SELECT min(n), max(v) FROM t WHERE n + v > (SELECT avg(k) FROM s)",
+            "SELECT n, v FROM t WHERE v > 3 ORDER BY v, n DESC LIMIT 4",
+            "SELECT a.k, b.v FROM t AS a LEFT JOIN t AS b ON a.n = b.n AND a.v < b.k WHERE a.k < 7",
+            "WITH q AS (SELECT k, v, count(*) AS c FROM t GROUP BY k, v)
+                SELECT a.k, rank() OVER (ORDER BY a.c) FROM q AS a JOIN q AS b ON a.c = b.v AND a.k = b.k",
+            "SELECT k FROM s EXCEPT SELECT v FROM t UNION ALL SELECT DISTINCT n FROM t WHERE k IN (SELECT v FROM t)",
+        ] {
+            let plans = database.block_on(async {
+                let state = session.context.state();
+                let plan = state.create_logical_plan(query).await?;
+                let optimized = state.optimize(&plan)?;
+                let whole = crate::shared::plan_physically(&optimized, &state).await?;
+                let outline = outline::of(&optimized, &state).await?.expect(query);
+                Ok::<_, datafusion::error::DataFusionError>([
+                    whole,
+                    outline::finish(&outline, &state)?,
+                    outline::finish(&outline, &state)?,
+                ])
+            });
+            let [whole, once, twice] = plans.unwrap().map(|plan| {
+                let shown = displayable(plan.as_ref()).set_show_schema(true);
+                shown.indent(true).to_string()
+            });
+            assert_eq!(once, whole);
+            assert_eq!(twice, whole);
+        }
     }
 }

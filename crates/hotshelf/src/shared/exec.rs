@@ -21,13 +21,17 @@ use super::rows::SharedRows;
 use crate::scan::rows_on_the_way;
 
 /// A leaf: rules of the engine do not see the part, which has been planned.
-pub(super) struct SharedExec {
+pub(crate) struct SharedExec {
     rows: Arc<SharedRows>,
 }
 
 impl SharedExec {
     pub fn new(rows: Arc<SharedRows>) -> Self {
         Self { rows }
+    }
+
+    pub fn rows(&self) -> &SharedRows {
+        &self.rows
     }
 }
 
@@ -45,7 +49,7 @@ impl ExecutionPlan for SharedExec {
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        self.rows.plan.properties()
+        &self.rows.properties
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {

@@ -9,7 +9,8 @@ mod exec;
 mod reasons;
 mod rows;
 
-pub(crate) use exec::shared_part;
+pub(crate) use exec::{SharedExec, shared_part};
+pub(crate) use rows::SharedRows;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -33,13 +34,12 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, Phy
 use tokio::sync::OnceCell;
 
 use crate::interrupt::Interrupt;
+use crate::plan::{PhysicalRule, finished};
 use crate::session::ready;
 use crate::settings::{Notes, SessionSettings, Use};
 use crate::star::fallback;
 use crate::statistics::sizes::{may_be_kept, stored_bytes};
 use crate::stored_table::StoredTable;
-use exec::SharedExec;
-use rows::SharedRows;
 
 /// What joins cost at least that are made once: together, and for each row that comes out. The unit is that of
 /// [`join_work`], a row that goes from one operator to the next.
@@ -53,6 +53,23 @@ const SPILLED_PARTS: u64 = 4;
 pub(crate) async fn plan_physically(
     logical: &LogicalPlan,
     state: &SessionState,
+) -> QueryResult<Arc<dyn ExecutionPlan>> {
+    plan_with(logical, state, None).await
+}
+
+/// The same by early rules alone, those of the session; its parts are planned by them, too.
+pub(crate) async fn plan_early(
+    logical: &LogicalPlan,
+    state: &SessionState,
+    late: Vec<PhysicalRule>,
+) -> QueryResult<Arc<dyn ExecutionPlan>> {
+    plan_with(logical, state, Some(late)).await
+}
+
+async fn plan_with(
+    logical: &LogicalPlan,
+    state: &SessionState,
+    late: Option<Vec<PhysicalRule>>,
 ) -> QueryResult<Arc<dyn ExecutionPlan>> {
     let extensions = &state.config().options().extensions;
     let settings = extensions
@@ -69,6 +86,7 @@ pub(crate) async fn plan_physically(
             },
             interrupt: settings.interrupt.clone(),
             decisions: settings.decisions.clone(),
+            late,
         };
         let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(leaves)]);
         return planner.create_physical_plan(&shared, state).await;
@@ -333,6 +351,8 @@ struct PlanShared {
     interrupt: Interrupt,
     /// Where it is noted why.
     decisions: Notes,
+    /// The rules that make of a part what runs, if those of the session do not.
+    late: Option<Vec<PhysicalRule>>,
 }
 
 #[async_trait]
@@ -351,7 +371,11 @@ impl ExtensionPlanner for PlanShared {
         };
         let plan = || planner.create_physical_plan(&shared.part, state);
         let rows = shared.rows.get_or_try_init(|| async {
-            let plan = plan().await?;
+            let outline = plan().await?;
+            let plan = match &self.late {
+                Some(late) => finished(Arc::clone(&outline), late, state.config_options())?,
+                None => Arc::clone(&outline),
+            };
             let is_noted = self.decisions.are_wanted();
             if !may_be_kept(&plan, self.bytes)? && !is_small_beside_its_inputs(&plan)? {
                 if is_noted {
@@ -363,7 +387,10 @@ impl ExtensionPlanner for PlanShared {
                 reasons::note_shared(shared, &plan, &self.decisions)?;
             }
             let rows = SharedRows::new(shared.number, shared.uses, ready(plan, &self.interrupt)?)?;
-            Ok(Some(Arc::new(rows)))
+            Ok(Some(Arc::new(match self.late {
+                Some(_) => rows.in_outline(outline),
+                None => rows,
+            })))
         });
         Ok(Some(match rows.await? {
             Some(rows) => Arc::new(SharedExec::new(Arc::clone(rows))),

@@ -11,7 +11,9 @@ use datafusion::error::Result as QueryResult;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Statistics};
+use datafusion::physical_plan::{
+    ExecutionPlan, ExecutionPlanProperties, PlanProperties, Statistics,
+};
 use futures::{FutureExt, StreamExt};
 use hotshelf_operators::batches::held_bytes;
 use hotshelf_operators::memory::Grant;
@@ -25,10 +27,12 @@ use crate::operators::{blocking, environment};
 use crate::statistics::rows::expected;
 
 /// A part's plan, and its rows as far as they have been made.
-pub(super) struct SharedRows {
+pub(crate) struct SharedRows {
     pub number: usize,
     pub uses: usize,
     pub plan: Arc<dyn ExecutionPlan>,
+    /// Of the plan that runs.
+    pub properties: Arc<PlanProperties>,
     pub statistics: Arc<Statistics>,
     pub metrics: ExecutionPlanMetricsSet,
     partitions: Vec<Mutex<Option<Partition>>>,
@@ -49,7 +53,7 @@ impl Drop for Partition {
 
 /// The rows of one partition, in the order they came. They are in memory until some are refused a place there: then all
 /// of them are in a file, and so is what comes later.
-pub(super) struct PartitionRows {
+pub(crate) struct PartitionRows {
     made: Mutex<Made>,
     /// Told whenever there are more, or no more.
     news: watch::Sender<()>,
@@ -70,15 +74,39 @@ enum Kept {
 
 impl SharedRows {
     pub fn new(number: usize, uses: usize, plan: Arc<dyn ExecutionPlan>) -> QueryResult<Self> {
+        let statistics = expected(&plan)?;
+        Ok(Self::expecting(number, uses, plan, statistics))
+    }
+
+    /// The same part with another plan for it.
+    pub fn of_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Self {
+        Self::expecting(self.number, self.uses, plan, self.statistics.clone())
+    }
+
+    /// The same part where its plan is an outline of the one that runs.
+    pub fn in_outline(self, outline: Arc<dyn ExecutionPlan>) -> Self {
+        Self {
+            plan: outline,
+            ..self
+        }
+    }
+
+    fn expecting(
+        number: usize,
+        uses: usize,
+        plan: Arc<dyn ExecutionPlan>,
+        statistics: Arc<Statistics>,
+    ) -> Self {
         let count = plan.output_partitioning().partition_count();
-        Ok(Self {
+        Self {
             number,
             uses,
-            statistics: expected(&plan)?,
+            statistics,
             metrics: ExecutionPlanMetricsSet::new(),
+            properties: Arc::clone(plan.properties()),
             plan,
             partitions: (0..count).map(|_| Mutex::default()).collect(),
-        })
+        }
     }
 
     /// The rows of a partition; its first use starts them.

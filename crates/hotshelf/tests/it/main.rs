@@ -25,6 +25,7 @@ mod late_rows;
 mod literals;
 mod look_ups;
 mod merging;
+mod outlines;
 mod padded_joins;
 mod profile;
 mod robust;
