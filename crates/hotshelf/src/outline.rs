@@ -182,6 +182,7 @@ impl<'a> Copying<'a> {
         {
             return Ok(copy);
         }
+        // Also over the same leaf: what it keeps is dropped.
         let properties = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
         let copy = Arc::clone(plan).replace_children(inputs, properties)?;
         Ok(match copy.downcast_ref::<SortExec>() {

@@ -57,8 +57,27 @@ macro_rules! as_original {
             self: std::sync::Arc<Self>,
             children: Vec<std::sync::Arc<dyn ExecutionPlan>>,
         ) -> datafusion::error::Result<std::sync::Arc<dyn ExecutionPlan>> {
-            use datafusion::physical_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
-            let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+            let options = datafusion::physical_plan::ReplaceChildrenOptions::new(
+                datafusion::physical_plan::ChildrenPropertiesMode::Recompute,
+            );
+            self.replace_children(children, options)
+        }
+
+        fn with_new_children_and_same_properties(
+            self: std::sync::Arc<Self>,
+            children: Vec<std::sync::Arc<dyn ExecutionPlan>>,
+        ) -> datafusion::error::Result<std::sync::Arc<dyn ExecutionPlan>> {
+            let options = datafusion::physical_plan::ReplaceChildrenOptions::new(
+                datafusion::physical_plan::ChildrenPropertiesMode::Keep,
+            );
+            self.replace_children(children, options)
+        }
+
+        fn replace_children(
+            self: std::sync::Arc<Self>,
+            children: Vec<std::sync::Arc<dyn ExecutionPlan>>,
+            options: datafusion::physical_plan::ReplaceChildrenOptions,
+        ) -> datafusion::error::Result<std::sync::Arc<dyn ExecutionPlan>> {
             let original = self.original.clone().replace_children(children, options)?;
             Ok(match Self::replacing(&original)? {
                 Some(own) => std::sync::Arc::new(($keeping)(own, &self)),

@@ -20,6 +20,7 @@ use datafusion::physical_plan::filter_pushdown::{
 };
 
 use super::routes::routes;
+use super::with_like_inputs;
 
 /// Pushes filters down; before (`Pre`) or after (`Post`, for filters that become known at run time) the plan is
 /// laid out for execution.
@@ -106,7 +107,11 @@ impl Descent<'_> {
             }
             children.push(pushed.child);
         }
-        let node = replace_children_if_necessary(node, children)?;
+        let node = match self.phase {
+            FilterPushdownPhase::Pre => replace_children_if_necessary(node, children)?,
+            // What scans are told while they run changes nothing that is known before.
+            FilterPushdownPhase::Post => with_like_inputs(node, children)?,
+        };
         let all = node.name() == "UnionExec";
         let met = met.iter().map(|met| combine(met, all)).collect();
         let results = ChildPushdownResult {

@@ -40,6 +40,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::interrupt::Interrupt;
 use crate::operators::{FetchRowsExec, SpillingHashJoinExec, statistics_of};
+use crate::plan::with_like_inputs;
 
 /// A worker that has tested pairs for this long without a row to give lets another thread serve in its place.
 const SILENT_TIME_MAX: Duration = Duration::from_millis(50);
@@ -83,20 +84,14 @@ fn with_children(
     plan: Arc<dyn ExecutionPlan>,
     interrupt: &Interrupt,
 ) -> QueryResult<Arc<dyn ExecutionPlan>> {
-    let old: Vec<_> = plan.children().into_iter().cloned().collect();
-    let mut new = Vec::with_capacity(old.len());
-    for child in &old {
-        new.push(interruptible(child.clone(), interrupt)?);
-    }
+    let children = plan.children().into_iter().cloned();
+    let children = children.map(|child| interruptible(child, interrupt));
+    let mut children: Vec<_> = children.collect::<QueryResult<_>>()?;
     if plan.is::<NestedLoopJoinExec>() {
-        let left = Checkpoint::new(new[0].clone(), interrupt);
-        new[0] = Arc::new(left.run_once());
+        let left = Checkpoint::new(children[0].clone(), interrupt);
+        children[0] = Arc::new(left.run_once());
     }
-    let same = old.iter().zip(&new).all(|(old, new)| Arc::ptr_eq(old, new));
-    if same {
-        return Ok(plan);
-    }
-    plan.replace_children(new, keep())
+    with_like_inputs(plan, children)
 }
 
 fn keep() -> ReplaceChildrenOptions {

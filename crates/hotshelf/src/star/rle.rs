@@ -87,13 +87,9 @@ impl<T: Unit> Rle<T> {
             output[..len].fill(values[0].plus(reference));
             return Ok(());
         }
-        let mut words = [T::default(); CHUNK_ROWS];
-        for (word, value) in words.iter_mut().zip(values) {
-            *word = value.plus(reference);
-        }
         let greatest = match &self.codes {
-            Codes::Bits8(codes) => look_up(codes, chunk, len, &words, output)?,
-            Codes::Bits16(codes) => look_up(codes, chunk, len, &words, output)?,
+            Codes::Bits8(codes) => look_up(codes, chunk, len, values, reference, output)?,
+            Codes::Bits16(codes) => look_up(codes, chunk, len, values, reference, output)?,
         };
         vortex_ensure!(
             self.has_nulls || greatest < count,
@@ -103,12 +99,13 @@ impl<T: Unit> Rle<T> {
     }
 }
 
-/// Writes the word of each code. Returns the greatest code.
+/// Writes the value of each code. Returns the greatest code.
 fn look_up<C: Unit + Ord + Into<u64>, T: Unit>(
     codes: &Encoded<C>,
     chunk: usize,
     len: usize,
-    words: &[T; CHUNK_ROWS],
+    values: &[T],
+    reference: T,
     output: &mut [T; CHUNK_ROWS],
 ) -> VortexResult<usize> {
     let mut code_of_row = [C::default(); CHUNK_ROWS];
@@ -116,7 +113,9 @@ fn look_up<C: Unit + Ord + Into<u64>, T: Unit>(
     let code_of_row = &code_of_row[..len];
     for (target, code) in output.iter_mut().zip(code_of_row) {
         let code: u64 = (*code).into();
-        *target = words[code as usize % CHUNK_ROWS];
+        // Codes of NULLs may be of no value.
+        let value = values.get(code as usize).copied().unwrap_or_default();
+        *target = value.plus(reference);
     }
     let greatest = code_of_row.iter().copied().max().unwrap_or_default();
     let greatest: u64 = greatest.into();

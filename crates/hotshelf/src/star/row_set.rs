@@ -36,6 +36,31 @@ pub(super) fn set_rows(rows: Range<usize>, words: &mut [u64; WORDS]) {
     }
 }
 
+/// Clears the bits of some rows.
+#[inline]
+pub(super) fn clear_rows(rows: Range<usize>, words: &mut [u64]) {
+    let mut at = rows.start;
+    while at < rows.end {
+        let count = (64 - at % 64).min(rows.end - at);
+        words[at / 64] &= !(u64::MAX >> (64 - count) << (at % 64));
+        at += count;
+    }
+}
+
+/// Where bits that follow each other are set in a word.
+#[inline]
+pub(super) fn stretches(mut word: u64) -> impl Iterator<Item = Range<usize>> {
+    std::iter::from_fn(move || {
+        if word == 0 {
+            return None;
+        }
+        let start = word.trailing_zeros();
+        let end = start + (!(word >> start)).trailing_zeros().min(64 - start);
+        word &= u64::MAX.checked_shl(end).unwrap_or(0);
+        Some(start as usize..end as usize)
+    })
+}
+
 /// Whether a bit is there and set.
 #[inline]
 pub(super) fn is_set(words: &[u64], bit: u32) -> bool {
@@ -95,6 +120,20 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn stretches_have_the_bits_of_a_word(word in any::<u64>(), other in any::<u64>(), mask in any::<u64>()) {
+            for word in [word, word & other, word | other, word >> (mask % 64), u64::MAX, u64::MAX << (mask % 64), 0] {
+                let found: Vec<_> = stretches(word).collect();
+                let mut set = [0; WORDS];
+                found.iter().for_each(|rows| set_rows(rows.clone(), &mut set));
+                prop_assert_eq!(set[0], word);
+                prop_assert!(found.windows(2).all(|two| two[0].end < two[1].start), "{:?}", found);
+                let mut rest = [u64::MAX; 2];
+                found.iter().for_each(|rows| clear_rows(rows.clone(), &mut rest));
+                prop_assert_eq!(rest, [!word, u64::MAX]);
+            }
+        }
+
         #[test]
         fn rows_are_listed_and_kept_like_numbers(
             words in proptest::collection::vec(prop_oneof![any::<u64>(), Just(0), Just(u64::MAX)], WORDS),

@@ -6,7 +6,7 @@ use vortex::array::{ArrayRef, ExecutionCtx};
 use vortex::error::{VortexResult, vortex_ensure, vortex_err};
 
 use super::encoded::{Unit, decode_all, ptype_of, words_of};
-use super::row_set::{CHUNK_ROWS, WORDS, set_rows};
+use super::row_set::{CHUNK_ROWS, WORDS, set_rows, stretches};
 
 /// Values that repeat: the value of run `i` is that of all rows before `ends[i]`.
 pub(super) struct Runs<T> {
@@ -149,12 +149,9 @@ impl ChunkRuns<'_> {
             (end.saturating_sub(self.first_row) as usize).min(self.len)
         };
         for (idx, word) in runs.iter().enumerate() {
-            let mut word = *word;
-            while word != 0 {
-                let run = idx * 64 + word.trailing_zeros() as usize;
-                word &= word - 1;
-                let start = run.checked_sub(1).map_or(0, end);
-                set_rows(start..end(run), &mut rows);
+            for runs in stretches(*word) {
+                let start = (idx * 64 + runs.start).checked_sub(1).map_or(0, end);
+                set_rows(start..end(idx * 64 + runs.end - 1), &mut rows);
             }
         }
         rows

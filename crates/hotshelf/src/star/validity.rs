@@ -1,6 +1,5 @@
 //! Which rows of a column are not NULL, found without decoding the column: by run, or by code of a dictionary.
 
-use arrow::array::BooleanBufferBuilder;
 use hotshelf_tier::simd::{Backend, Combine};
 use vortex::array::arrays::Dict;
 use vortex::array::arrays::dict::DictArraySlotsExt;
@@ -11,7 +10,7 @@ use vortex::error::VortexResult;
 use vortex::mask::{AllOr, Mask};
 
 use super::chunk::{CHUNK_ROWS, ChunkBuffer, ChunkColumn};
-use super::row_set::WORDS;
+use super::row_set::{WORDS, clear_rows, stretches};
 use super::runs::ends_of;
 
 /// A bit per row that is not NULL. `None`: all of them are set.
@@ -33,7 +32,7 @@ pub(super) fn valid_rows(
         return Ok(match valid.bit_buffer() {
             AllOr::All => None,
             AllOr::None => Some(vec![0; array.len().div_ceil(64)]),
-            AllOr::Some(bits) => Some(by_run(ends, bits.iter(), array.len())),
+            AllOr::Some(bits) => Some(by_run(ends, bits.chunks().iter_padded(), array.len())),
         });
     }
     // Other encodings keep apart which rows are NULL, which comes in runs, too.
@@ -42,8 +41,7 @@ pub(super) fn valid_rows(
     {
         let ends = ends_of(runs.ends(), runs.offset(), ctx)?;
         let valid = runs.values().clone().execute::<Mask>(ctx)?;
-        let valid = (0..valid.len()).map(|run| valid.value(run));
-        return Ok(Some(by_run(&ends, valid, array.len())));
+        return Ok(words(&valid).map(|valid| by_run(&ends, valid.into_iter(), array.len())));
     }
     Ok(words(&mask_of(array, ctx)?))
 }
@@ -60,13 +58,23 @@ fn words(mask: &Mask) -> Option<Vec<u64>> {
     }
 }
 
-fn by_run(ends: &[u32], valid: impl Iterator<Item = bool>, row_count: usize) -> Vec<u64> {
-    let mut rows = BooleanBufferBuilder::new(row_count);
-    for (end, valid) in ends.iter().zip(valid) {
-        let end = (*end as usize).min(row_count);
-        rows.append_n(end.saturating_sub(rows.len()), valid);
+/// The rows of valid runs, of which there is a bit each. Most are valid.
+fn by_run(ends: &[u32], valid: impl Iterator<Item = u64>, row_count: usize) -> Vec<u64> {
+    let mut rows = vec![u64::MAX; row_count.div_ceil(64)];
+    if let Some(last) = rows.last_mut() {
+        *last >>= (64 - row_count % 64) % 64;
     }
-    rows.finish().bit_chunks().iter_padded().collect()
+    let end = |run: usize| (ends[run] as usize).min(row_count);
+    for (idx, word) in valid.enumerate() {
+        for runs in stretches(!word) {
+            let (first, last) = (idx * 64 + runs.start, idx * 64 + runs.end - 1);
+            if first < ends.len() {
+                let start = first.checked_sub(1).map_or(0, end);
+                clear_rows(start..end(last.min(ends.len() - 1)), &mut rows);
+            }
+        }
+    }
+    rows
 }
 
 /// The rows whose codes are of valid values, and valid themselves.

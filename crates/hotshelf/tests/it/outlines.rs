@@ -13,7 +13,7 @@ const TABLES: [&str; 3] = [
 ];
 
 /// Queries whose operators keep something of a run.
-const QUERIES: [&str; 22] = [
+const QUERIES: [&str; 23] = [
     // Bounds that an aggregation tells its scan.
     "SELECT min(n), max(n), min(v) FROM t WHERE n + v > 100",
     "SELECT max(n) FROM t WHERE w LIKE '%4%'",
@@ -21,6 +21,7 @@ const QUERIES: [&str; 22] = [
     "SELECT n, w FROM t WHERE v > 2 ORDER BY v DESC, n LIMIT 5",
     "SELECT k, sum(n) AS total FROM t GROUP BY k ORDER BY total DESC LIMIT 3",
     "SELECT count(*) FROM (SELECT n FROM t LIMIT 17)",
+    "SELECT count(*), max(a) FROM (SELECT 1 AS a UNION ALL SELECT n FROM t WHERE n < 3 UNION ALL SELECT 7)",
     // Build sides.
     "SELECT s.x, count(*), sum(t.n) FROM t JOIN s ON t.k = s.k WHERE s.x < 4 GROUP BY s.x",
     "SELECT s.x, count(*) FROM t JOIN s ON t.w = s.w GROUP BY s.x",
