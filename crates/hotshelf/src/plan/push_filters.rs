@@ -109,7 +109,7 @@ impl Descent<'_> {
         }
         let node = match self.phase {
             FilterPushdownPhase::Pre => replace_children_if_necessary(node, children)?,
-            // What scans are told while they run changes nothing that is known before.
+            // What scans learn while they run changes nothing that is known before.
             FilterPushdownPhase::Post => with_like_inputs(node, children)?,
         };
         let all = node.name() == "UnionExec";
