@@ -28,13 +28,13 @@ impl Learning {
     }
 
     /// Whether something was wrong. What is above may have kept rows of a join back, or have asked for some alone: then
-    /// it was not `whole`.
+    /// it was not `whole`, and would have given as many rows or more.
     fn note_below(&self, plan: &Arc<dyn ExecutionPlan>, whole: bool) -> bool {
         let own = plan.downcast_ref::<SpillingHashJoinExec>();
         let mut was_wrong = false;
-        if let Some(own) = own.filter(|_| whole && plan.fetch().is_none())
-            && let Some(expected) = own.expected()
+        if let Some(expected) = own.and_then(SpillingHashJoinExec::expected)
             && let Some(rows) = plan.metrics().and_then(|metrics| metrics.output_rows())
+            && (whole && plan.fetch().is_none() || rows as f64 > expected.rows)
         {
             was_wrong = self.past_runs.note(self.template, expected, rows as u64);
         }

@@ -22,7 +22,7 @@ use super::encoded::{Encoded, encoded, ptype_of, words_of};
 pub(super) use super::row_set::CHUNK_ROWS;
 use super::row_set::is_set;
 use super::runs::ChunkRuns;
-use super::validity::valid_rows;
+use super::validity::{Valid, valid_of};
 use super::words::{Bounds, Words};
 
 /// A column of a row group.
@@ -31,8 +31,8 @@ pub(super) struct ChunkColumn {
     stored: Stored,
     /// Values by code, where the stored integers are codes.
     pub dictionary: Option<Vec<u64>>,
-    /// A bit per row that is not NULL, where some are.
-    pub valid: Option<Vec<u64>>,
+    /// What is not NULL.
+    pub valid: Valid,
     /// Whether the column's type has a sign (codes have none).
     pub signed: bool,
 }
@@ -109,7 +109,7 @@ impl ChunkColumn {
         let Some(found) = found else {
             return Ok(None);
         };
-        let valid = valid_rows(array, &found, ctx)?;
+        let valid = valid_of(array, &found, ctx)?;
         Ok(Some(Self { valid, ..found }))
     }
 
@@ -135,7 +135,7 @@ impl ChunkColumn {
             len: array.len(),
             stored,
             dictionary: None,
-            valid: None,
+            valid: Valid::All,
             signed,
         }))
     }
@@ -198,14 +198,14 @@ impl ChunkColumn {
             array.data_type(),
             DataType::UInt8 | DataType::UInt16 | DataType::UInt32 | DataType::UInt64
         );
+        let nulls = array.logical_nulls();
+        let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
+        let valid = nulls.map(|nulls| nulls.inner().bit_chunks().iter_padded().collect());
         Ok(Self {
             len,
             stored,
             dictionary: None,
-            valid: array
-                .logical_nulls()
-                .filter(|nulls| nulls.null_count() > 0)
-                .map(|nulls| nulls.inner().bit_chunks().iter_padded().collect()),
+            valid: Valid::of_rows(valid),
             signed: !unsigned,
         })
     }
@@ -332,10 +332,32 @@ impl ChunkColumn {
     }
 
     /// Which of the rows are NULL.
-    pub fn nulls(&self, rows: &[u32]) -> Option<NullBuffer> {
-        let valid = self.valid.as_ref()?;
-        let bits = BooleanBuffer::collect_bool(rows.len(), |idx| is_set(valid, rows[idx]));
-        Some(NullBuffer::new(bits)).filter(|nulls| nulls.null_count() > 0)
+    pub fn nulls(
+        &self,
+        rows: &[u32],
+        buffer: &mut ChunkBuffer,
+    ) -> VortexResult<Option<NullBuffer>> {
+        let count = rows.len();
+        let bits = match &self.valid {
+            Valid::All => return Ok(None),
+            Valid::Rows(valid) => {
+                BooleanBuffer::collect_bool(count, |idx| is_set(valid, rows[idx]))
+            }
+            Valid::Codes(valid) => {
+                let codes = self.gather_codes(rows, buffer)?;
+                BooleanBuffer::collect_bool(count, |idx| is_set(valid, codes[idx]))
+            }
+        };
+        Ok(Some(NullBuffer::new(bits)).filter(|nulls| nulls.null_count() > 0))
+    }
+
+    /// Whether a row of a decoded chunk is NULL.
+    pub fn is_null(&self, buffer: &ChunkBuffer, chunk: usize, row: usize) -> bool {
+        match &self.valid {
+            Valid::All => false,
+            Valid::Rows(valid) => !is_set(valid, (chunk * CHUNK_ROWS + row) as u32),
+            Valid::Codes(valid) => !is_set(valid, buffer.narrow[row % CHUNK_ROWS]),
+        }
     }
 
     /// The words at `rows`. `None` if one may need more than 64 bits with its sign.
@@ -347,7 +369,8 @@ impl ChunkColumn {
     ) -> VortexResult<Option<Words>> {
         let values = self.gather(rows, buffer)?;
         let is_beyond = !self.signed && bounds.is_none() && values.iter().any(|value| *value < 0);
-        Ok((!is_beyond).then(|| Words::each(values, self.nulls(rows), bounds)))
+        let nulls = self.nulls(rows, buffer)?;
+        Ok((!is_beyond).then(|| Words::each(values, nulls, bounds)))
     }
 
     /// The value at a row of a decoded chunk, as a word of 64 bits with its sign.

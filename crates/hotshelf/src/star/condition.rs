@@ -79,7 +79,7 @@ pub(super) fn fits(min: u64, bits: &[u64], column: &ChunkColumn) -> bool {
 /// Whether a look-up has a value as its key.
 pub(super) fn look_up_condition<'a>(lookup: &'a Lookup, column: &ChunkColumn) -> Condition<'a> {
     if let Some(values) = &column.dictionary {
-        return by_code(values, |word| lookup.find(word).is_some());
+        return by_code(values, column, |word| lookup.find(word).is_some());
     }
     match lookup.dense() {
         Some((min, set)) if column.is_wide() => Condition::WideSet { min, set },
@@ -91,11 +91,16 @@ pub(super) fn look_up_condition<'a>(lookup: &'a Lookup, column: &ChunkColumn) ->
     }
 }
 
-/// A test of values as one of their codes.
-fn by_code<'a>(values: &[u64], passes: impl Fn(u64) -> bool) -> Condition<'a> {
+/// A test of a dictionary's values as one of their codes, which no NULL passes.
+fn by_code<'a>(
+    values: &[u64],
+    column: &ChunkColumn,
+    passes: impl Fn(u64) -> bool,
+) -> Condition<'a> {
     let mut set = vec![0u64; values.len() / 64 + 1];
     for (code, word) in values.iter().enumerate() {
-        set[code / 64] |= u64::from(passes(*word)) << (code % 64);
+        let passes = column.valid.has_code(code as u32) && passes(*word);
+        set[code / 64] |= u64::from(passes) << (code % 64);
     }
     Condition::Set {
         min: 0,
@@ -110,7 +115,7 @@ pub(super) fn range_condition<'a>(range: &IntegerRange, column: &ChunkColumn) ->
         false => i128::from(word),
     };
     if let Some(values) = &column.dictionary {
-        return by_code(values, |word| {
+        return by_code(values, column, |word| {
             (range.min..=range.max).contains(&value(word))
         });
     }

@@ -131,7 +131,10 @@ fn base<T: Unit>(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult<Optio
         return Ok(runs_of(runs.ends(), runs.values(), runs.offset(), ctx)?.map(Base::Runs));
     }
     if let Some(rle) = array.as_opt::<RLE>() {
-        return Ok(Rle::of(&rle, ctx)?.map(Base::Rle));
+        return Ok(Rle::of(&rle, ctx)?.map(|rle| match rle.runs() {
+            Some(runs) => Base::Runs(runs),
+            None => Base::Rle(rle),
+        }));
     }
     let Some(packed) = array.as_opt::<BitPacked>() else {
         return Ok(None);
@@ -337,6 +340,14 @@ impl<T: Unit> Encoded<T> {
             }),
             references: References::Nothing,
         })
+    }
+
+    /// Its runs, if it is stored as them alone.
+    pub fn into_runs(self) -> Option<Runs<T>> {
+        match (self.base, self.references) {
+            (Base::Runs(runs), References::Nothing) => Some(runs),
+            _ => None,
+        }
     }
 
     /// What is added to the integers of a chunk.

@@ -9,6 +9,7 @@ use vortex::error::{VortexResult, vortex_ensure, vortex_err};
 
 use super::encoded::{Encoded, Unit, decode_all, encoded_or_plain, ptype_of, words_of};
 use super::row_set::CHUNK_ROWS;
+use super::runs::Runs;
 
 /// The values that each chunk has, and which of them each row has.
 pub(super) struct Rle<T> {
@@ -60,6 +61,40 @@ impl<T: Unit> Rle<T> {
         }))
     }
 
+    /// The same as runs, where its codes are stored as runs. None also where a row has no value: decoding names it.
+    pub fn runs(&self) -> Option<Runs<T>> {
+        let codes = match &self.codes {
+            Codes::Bits8(codes) => codes.widened_runs(false),
+            Codes::Bits16(codes) => codes.widened_runs(false),
+        };
+        let codes = codes?.into_runs()?;
+        let count = codes.ends.len() + self.starts.len();
+        let mut ends = Vec::with_capacity(count);
+        let mut values = Vec::with_capacity(count);
+        let mut row = 0;
+        for (end, code) in codes.ends.into_iter().zip(codes.values) {
+            // A code means another value in the next chunk.
+            while row < end {
+                let chunk = row as usize / CHUNK_ROWS;
+                let of_chunk = self.values_of(chunk)?;
+                let value = match of_chunk {
+                    [only] => Some(*only),
+                    _ => of_chunk.get(code as usize).copied(),
+                };
+                row = end.min(((chunk + 1) * CHUNK_ROWS) as u32);
+                ends.push(row);
+                values.push(value.or(self.has_nulls.then(T::default))?);
+            }
+        }
+        Some(Runs { ends, values })
+    }
+
+    fn values_of(&self, chunk: usize) -> Option<&[T]> {
+        let start = *self.starts.get(chunk)?;
+        let end = self.starts.get(chunk + 1).copied();
+        Some(&self.values[start..end.unwrap_or(self.values.len())])
+    }
+
     /// All values, some of which may be of no row.
     pub fn values(&self) -> &[T] {
         &self.values
@@ -73,10 +108,8 @@ impl<T: Unit> Rle<T> {
         reference: T,
         output: &mut [T; CHUNK_ROWS],
     ) -> VortexResult<()> {
-        let start = self.starts.get(chunk).copied();
-        let start = start.ok_or_else(|| vortex_err!("no values for chunk {chunk}"))?;
-        let end = self.starts.get(chunk + 1).copied();
-        let values = &self.values[start..end.unwrap_or(self.values.len())];
+        let values = self.values_of(chunk);
+        let values = values.ok_or_else(|| vortex_err!("no values for chunk {chunk}"))?;
         let count = values.len();
         vortex_ensure!(
             (1..=CHUNK_ROWS).contains(&count),

@@ -245,7 +245,8 @@ impl<'a> Rows<'a> {
                     Some(words) => words.clone(),
                     None => {
                         let values = chunks.gather(&self.rows, self.buffer).map_err(failed)?;
-                        Words::each(values, chunks.nulls(&self.rows), None)
+                        let nulls = chunks.nulls(&self.rows, self.buffer).map_err(failed)?;
+                        Words::each(values, nulls, None)
                     }
                 };
                 let data_type = narrow.schema.field(column).data_type();

@@ -64,7 +64,7 @@ impl<'a> Listed<'a> {
     fn of(rows: &'a mut RowList, test: &Test, chunk: usize, column: &'a ChunkColumn) -> Self {
         Self {
             rows,
-            valid: column.valid.as_deref(),
+            valid: column.valid.beside_tests(),
             first: (chunk * CHUNK_ROWS) as u32,
             anti: test.matching == Matching::Anti,
         }
@@ -363,7 +363,7 @@ impl Selector {
     /// Takes over which rows passed. Returns how many remain.
     fn keep_found(&mut self, test: &Test, chunk: usize, column: &ChunkColumn) -> usize {
         let found = &mut self.found;
-        if let Some(valid) = &column.valid {
+        if let Some(valid) = column.valid.beside_tests() {
             let valid = valid.iter().skip(chunk * WORDS);
             found.iter_mut().zip(valid).for_each(|(a, b)| *a &= b);
         }
@@ -439,11 +439,7 @@ impl Selector {
             }
             Slots::Hashed => target.extend(rows.map(|row| self.hashed[of.join][row])),
             Slots::Find(lookup) => {
-                let is_null = |row: usize| {
-                    let valid = column.valid.as_ref();
-                    valid.is_some_and(|valid| !is_set(valid, (chunk * CHUNK_ROWS + row) as u32))
-                };
-                target.extend(rows.map(|row| match is_null(row) {
+                target.extend(rows.map(|row| match column.is_null(buffer, chunk, row) {
                     true => MISS,
                     false => lookup.find(column.word(buffer, row)).unwrap_or(MISS),
                 }));

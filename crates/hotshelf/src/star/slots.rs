@@ -5,6 +5,7 @@ use super::condition::fits;
 use super::lookup::{Lookup, MISS};
 use super::matching::Matching;
 use super::prepare::Ready;
+use super::validity::Valid;
 
 /// Where the slots of a look-up's keys are found.
 pub(super) struct KeySlots<'a> {
@@ -33,15 +34,14 @@ pub(super) fn slots<'a>(ready: &'a Ready, tested: Decodable<'_>) -> Vec<KeySlots
             let table_column = ready.star.scan.columns[join.probe_key];
             let place = tested.place(table_column)?;
             let (lookup, column) = (ready.lookup(idx), &tested.columns[place]);
-            let slots = match (&column.dictionary, column.valid.is_some()) {
-                (Some(values), has_null) if !has_null || join.matching != Matching::Outer => {
-                    Slots::ByCode(
-                        values
-                            .iter()
-                            .map(|word| lookup.find(*word).unwrap_or(MISS))
-                            .collect(),
-                    )
-                }
+            let has_null = !matches!(column.valid, Valid::All);
+            let slots = match &column.dictionary {
+                Some(values) if !has_null || join.matching != Matching::Outer => Slots::ByCode(
+                    values
+                        .iter()
+                        .map(|word| lookup.find(*word).unwrap_or(MISS))
+                        .collect(),
+                ),
                 _ if join.matching == Matching::Outer => Slots::Find(lookup),
                 _ => match (lookup.dense(), column.is_wide()) {
                     (Some((min, _)), true) => Slots::WideOffset(min),

@@ -10,21 +10,64 @@ use vortex::error::VortexResult;
 use vortex::mask::{AllOr, Mask};
 
 use super::chunk::{CHUNK_ROWS, ChunkBuffer, ChunkColumn};
-use super::row_set::{WORDS, clear_rows, stretches};
+use super::row_set::{WORDS, clear_rows, is_set, stretches};
 use super::runs::ends_of;
 
+/// What is not NULL in a column.
+#[derive(Clone)]
+pub(super) enum Valid {
+    All,
+    /// A bit per row.
+    Rows(Vec<u64>),
+    /// A bit per code of its dictionary.
+    Codes(Vec<u64>),
+}
+
+impl Valid {
+    /// For a bit per row, if some are not set.
+    pub fn of_rows(rows: Option<Vec<u64>>) -> Self {
+        rows.map_or(Self::All, Self::Rows)
+    }
+
+    /// What a test of the rows has to look at. Tests of codes know which of them stand for NULL.
+    pub fn beside_tests(&self) -> Option<&[u64]> {
+        match self {
+            Self::Rows(rows) => Some(rows),
+            Self::All | Self::Codes(_) => None,
+        }
+    }
+
+    /// Whether a code of the dictionary stands for a value.
+    pub fn has_code(&self, code: u32) -> bool {
+        match self {
+            Self::Codes(codes) => is_set(codes, code),
+            Self::All | Self::Rows(_) => true,
+        }
+    }
+}
+
+/// What is not NULL in a column that is stored like this.
+pub(super) fn valid_of(
+    array: &ArrayRef,
+    column: &ChunkColumn,
+    ctx: &mut ExecutionCtx,
+) -> VortexResult<Valid> {
+    if let Some(dict) = array.as_opt::<Dict>() {
+        return match (mask_of(dict.values(), ctx)?, &column.valid) {
+            (Mask::AllTrue(_), codes) => Ok(codes.clone()),
+            (values, Valid::All) => Ok(words(&values).map_or(Valid::All, Valid::Codes)),
+            (values, _) => by_code(&values, column).map(Valid::Rows),
+        };
+    }
+    valid_rows(array, column, ctx).map(Valid::of_rows)
+}
+
 /// A bit per row that is not NULL. `None`: all of them are set.
-pub(super) fn valid_rows(
+fn valid_rows(
     array: &ArrayRef,
     column: &ChunkColumn,
     ctx: &mut ExecutionCtx,
 ) -> VortexResult<Option<Vec<u64>>> {
-    if let Some(dict) = array.as_opt::<Dict>() {
-        return match mask_of(dict.values(), ctx)? {
-            Mask::AllTrue(_) => Ok(column.valid.clone()),
-            valid => by_code(&valid, column).map(Some),
-        };
-    }
     if let Some(runs) = array.as_opt::<RunEnd>()
         && let Some(ends) = column.run_ends()
     {
@@ -97,7 +140,7 @@ fn by_code(valid: &Mask, column: &ChunkColumn) -> VortexResult<Vec<u64>> {
         };
         rows.extend_from_slice(&found[..len.div_ceil(64)]);
     }
-    if let Some(codes) = &column.valid {
+    if let Valid::Rows(codes) = &column.valid {
         rows.iter_mut()
             .zip(codes)
             .for_each(|(row, code)| *row &= code);

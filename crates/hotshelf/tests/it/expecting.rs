@@ -48,11 +48,12 @@ fn joins_are_expected_as_they_were_when_the_query_ran_before() {
     let before = expected(&db, some);
     assert_eq!(run(&db, some).len(), 10);
     assert_eq!(expected(&db, some), before);
-    // So may what the greatest value alone is wanted of.
+    // Where others may have been kept back, it shows how many there are at least.
     let greatest = "SELECT max(v) FROM f JOIN g ON f.k = g.k WHERE g.flag = 1";
     let before = expected(&db, greatest);
     assert_eq!(run(&db, greatest), ["199999"]);
-    assert_eq!(expected(&db, greatest), before);
+    let again = expected(&db, greatest);
+    assert!(again > before * 4.0, "{again} {before}");
 }
 
 #[test]
