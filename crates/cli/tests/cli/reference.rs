@@ -341,6 +341,10 @@ const COLUMNS: &[(&str, &str)] = &[
     ("query", "number of the query"),
     ("kept_plans.uses", "how often it was asked again"),
     (
+        "kept_plans.outline",
+        "whether its operators are kept, too, as far as they are the same each time",
+    ),
+    (
         "kept_plans.bytes",
         "about what it takes in memory, beside the budget",
     ),

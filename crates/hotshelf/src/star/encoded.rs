@@ -132,7 +132,7 @@ fn base<T: Unit>(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult<Optio
     }
     if let Some(rle) = array.as_opt::<RLE>() {
         return Ok(Rle::of(&rle, ctx)?.map(|rle| match rle.runs() {
-            Some(runs) => Base::Runs(runs),
+            Some((ends, values)) => Base::Runs(Runs { ends, values }),
             None => Base::Rle(rle),
         }));
     }

@@ -9,7 +9,6 @@ use vortex::error::{VortexResult, vortex_ensure, vortex_err};
 
 use super::encoded::{Encoded, Unit, decode_all, encoded_or_plain, ptype_of, words_of};
 use super::row_set::CHUNK_ROWS;
-use super::runs::Runs;
 
 /// The values that each chunk has, and which of them each row has.
 pub(super) struct Rle<T> {
@@ -61,8 +60,9 @@ impl<T: Unit> Rle<T> {
         }))
     }
 
-    /// The same as runs, where its codes are stored as runs. None also where a row has no value: decoding names it.
-    pub fn runs(&self) -> Option<Runs<T>> {
+    /// Ends and values of its runs, where its codes are stored as runs. None also where a row has no value: decoding
+    /// names it.
+    pub fn runs(&self) -> Option<(Vec<u32>, Vec<T>)> {
         let codes = match &self.codes {
             Codes::Bits8(codes) => codes.widened_runs(false),
             Codes::Bits16(codes) => codes.widened_runs(false),
@@ -86,7 +86,7 @@ impl<T: Unit> Rle<T> {
                 values.push(value.or(self.has_nulls.then(T::default))?);
             }
         }
-        Some(Runs { ends, values })
+        Some((ends, values))
     }
 
     fn values_of(&self, chunk: usize) -> Option<&[T]> {
