@@ -4,7 +4,8 @@
 //! The first two make NULLs of values; the last is NULL until there is a value (`docs/upstream/running-extremes.md`).
 //! The engine still takes a column that was constant below, or equal to another, for that, drops sorts and aggregates
 //! as if equal keys were together (`docs/upstream/grouping-sets-order.md`). Sorts with a limit below other sorts,
-//! and window functions in an order and in its reverse, are kept apart in the same way.
+//! window functions in an order and in its reverse, and the columns that a merging join compares
+//! (`docs/upstream/columns-compared-by-merging-joins.md`) are kept apart in the same way.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +24,9 @@ use datafusion::physical_expr::window::{
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::joins::{
+    HashJoinExec, NestedLoopJoinExec, PiecewiseMergeJoinExec, SortMergeJoinExec,
+};
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
@@ -37,7 +40,7 @@ use datafusion::physical_plan::{
 use crate::settings::{SessionSettings, Use};
 
 /// Puts [`ForgetExec`] above every aggregation by several grouping sets, every outer join that pads rows with
-/// constants, and running extremes.
+/// constants, running extremes, and joins that merge.
 #[derive(Debug)]
 pub(super) struct ForgetBelowPaddedRows;
 
@@ -59,7 +62,8 @@ impl PhysicalOptimizerRule for ForgetBelowPaddedRows {
                     }
                     None => Transformed::no(node),
                 };
-                Ok(if makes_nulls(&node.data) {
+                let is_merging = node.data.is::<PiecewiseMergeJoinExec>();
+                Ok(if is_merging || makes_nulls(&node.data) {
                     Transformed::yes(Arc::new(ForgetExec::new(node.data)) as _)
                 } else {
                     node

@@ -67,6 +67,23 @@ fn windows_and_merge_joins_sort_their_input() {
 }
 
 #[test]
+fn columns_that_a_merging_join_compares_are_in_orders_of_their_own() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE a AS SELECT value * 11 AS x FROM range(1, 5)")
+        .unwrap();
+    db.run("CREATE TABLE b AS SELECT value * 44 + 11 AS y FROM range(2)")
+        .unwrap();
+    let merging = |sql: &str| {
+        let set = "SET datafusion.optimizer.enable_piecewise_merge_join = true";
+        db.rows(&format!("{set}; {sql}"))
+    };
+    let query = "SELECT x, y FROM b JOIN a ON y < x ORDER BY x";
+    let plan = merging(&format!("EXPLAIN FORMAT INDENT {query}")).join("\n");
+    assert!(plan.contains("PiecewiseMergeJoin"), "{plan}");
+    assert_eq!(merging(query), ["22|11", "33|11", "44|11"]);
+}
+
+#[test]
 fn the_plan_says_whose_sort_it_is() {
     let fixture = with_budget(64 << 20);
     let plan = |sql: &str| fixture.rows(sql).join("\n");

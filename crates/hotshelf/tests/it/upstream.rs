@@ -362,3 +362,20 @@ fn sums_of_frames_that_move_keep_something_of_what_has_left() {
     );
     assert_ne!(found.last().unwrap(), "2.0", "functions/sliding.rs");
 }
+
+#[test]
+fn columns_that_a_merging_join_compares_are_taken_for_equal() {
+    let statements = [
+        "CREATE TABLE a AS SELECT * FROM (VALUES (11), (22), (33), (44)) v(x)",
+        "CREATE TABLE b AS SELECT * FROM (VALUES (11), (55)) v(y)",
+        "EXPLAIN SELECT x, y FROM b JOIN a ON y < x ORDER BY x",
+    ];
+    let mut config = SessionConfig::new();
+    config.options_mut().optimizer.enable_piecewise_merge_join = true;
+    let plan = plain(config, &statements).unwrap().join("\n");
+    assert!(plan.contains("PiecewiseMergeJoin"), "{plan}");
+    assert!(
+        !plan.contains("SortExec: expr=[x"),
+        "plan/padded_rows.rs: {plan}"
+    );
+}
