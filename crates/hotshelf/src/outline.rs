@@ -1,8 +1,8 @@
 //! Physical plans as far as they are the same whenever a query is asked: kept with its optimized plan, and finished
 //! each time for what is in memory by then.
 //!
-//! Each run has its own copy, as operators keep what a run finds out: build sides, bounds that
-//! are passed to scans, counters. A plan with an operator that is not known to come fresh has no outline.
+//! Each run has its own copy, as operators keep what a run finds out: build sides, bounds that are passed to scans,
+//! counters. A plan with an operator that is not known to come fresh has no outline.
 
 mod values;
 
@@ -29,8 +29,10 @@ use crate::session::{interrupt_of, plan_physically, ready};
 use crate::shared::{self, SharedExec, SharedRows};
 use values::{Values, has_value};
 
-/// Operators that come fresh when they are given their inputs again, and leaves that keep nothing.
-const FRESH_WITH_INPUTS: [&str; 17] = [
+/// Operators that come fresh when they are given their inputs again, or are made to in [`Copying`], and leaves that
+/// keep nothing.
+const KNOWN: [&str; 22] = [
+    "AggregateExec",
     "BoundedWindowAggExec",
     "CoalescePartitionsExec",
     "CrossJoinExec",
@@ -38,12 +40,16 @@ const FRESH_WITH_INPUTS: [&str; 17] = [
     "FilterExec",
     "ForgetExec",
     "GlobalLimitExec",
+    "HashJoinExec",
     "InterleaveExec",
     "LocalLimitExec",
     "NestedLoopJoinExec",
     "PlaceholderRowExec",
     "ProjectionExec",
     "RepartitionExec",
+    "ScalarSubqueryExec",
+    "SortExec",
+    "SortExec(TopK)",
     "SortPreservingMergeExec",
     "UnionExec",
     "UnnestExec",
@@ -55,18 +61,24 @@ pub(crate) async fn plan_by_outline(
     query: &KeptPlan,
     state: &SessionState,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let outline = match query.outline.get() {
-        Some(known) => known,
+    let plan = match query.outline.get() {
+        Some(known) => {
+            let plan = known.as_ref().map(|outline| finish(outline, state));
+            plan.transpose().map_err(Error::from_query)?
+        }
         None => {
             let made = of(&query.optimized, state).await;
             let made = made.map_err(Error::from_query)?;
-            query.outline.get_or_init(|| made)
+            let plan = made.as_ref().and_then(|made| finish(made, state).ok());
+            // One that cannot be finished does not serve.
+            query
+                .outline
+                .get_or_init(|| made.filter(|_| plan.is_some()));
+            plan
         }
     };
-    match outline {
-        Some(outline) => finish(outline, state)
-            .and_then(|plan| ready(plan, &interrupt_of(state)))
-            .map_err(Error::from_query),
+    match plan {
+        Some(plan) => ready(plan, &interrupt_of(state)).map_err(Error::from_query),
         None => plan_physically(&query.optimized, state).await,
     }
 }
@@ -84,8 +96,7 @@ pub(crate) async fn of(
         .with_physical_optimizer_rules(early_rules(rules).to_vec())
         .build();
     let plan = shared::plan_early(optimized, &early, late_rules(rules).to_vec()).await?;
-    let is_one = comes_fresh(&plan)? && Copying::of(state).copy(&plan).is_ok();
-    Ok(is_one.then_some(Outline(plan)))
+    Ok(comes_fresh(&plan)?.then_some(Outline(plan)))
 }
 
 /// A plan to be run once.
@@ -102,12 +113,7 @@ fn comes_fresh(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<bool> {
         return comes_fresh(&shared.rows().plan);
     }
     let has_place = || ["FilterExec", "ProjectionExec"].contains(&plan.name());
-    let is_known = FRESH_WITH_INPUTS.contains(&plan.name())
-        || scan_of(plan).is_some()
-        || plan.downcast_ref::<AggregateExec>().is_some()
-        || plan.downcast_ref::<HashJoinExec>().is_some()
-        || plan.downcast_ref::<ScalarSubqueryExec>().is_some()
-        || plan.downcast_ref::<SortExec>().is_some();
+    let is_known = KNOWN.contains(&plan.name()) || scan_of(plan).is_some();
     if !is_known || (has_value(plan)? && !has_place()) {
         return Ok(false);
     }

@@ -63,16 +63,6 @@ macro_rules! as_original {
             self.replace_children(children, options)
         }
 
-        fn with_new_children_and_same_properties(
-            self: std::sync::Arc<Self>,
-            children: Vec<std::sync::Arc<dyn ExecutionPlan>>,
-        ) -> datafusion::error::Result<std::sync::Arc<dyn ExecutionPlan>> {
-            let options = datafusion::physical_plan::ReplaceChildrenOptions::new(
-                datafusion::physical_plan::ChildrenPropertiesMode::Keep,
-            );
-            self.replace_children(children, options)
-        }
-
         fn replace_children(
             self: std::sync::Arc<Self>,
             children: Vec<std::sync::Arc<dyn ExecutionPlan>>,

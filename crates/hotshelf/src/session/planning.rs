@@ -10,7 +10,6 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{
     DdlStatement, LogicalPlan, SetVariable, Statement as PlanStatement,
 };
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{Ident, Statement as SqlStatement};
 
@@ -95,7 +94,7 @@ impl Session {
         let (kept, state) = self.optimized(plan, state).await?;
         let kept = Arc::new(kept);
         self.keep(question, &kept, &state, begun)?;
-        self.runnable(&kept, state).await.map(Planned::Rows)
+        self.runnable(&kept, state, false).await.map(Planned::Rows)
     }
 
     async fn plan_logical(&self, plan: LogicalPlan, clauses: TableClauses) -> Result<Planned> {
@@ -177,7 +176,7 @@ impl Session {
 
     pub(super) async fn plan_physical(&self, plan: &LogicalPlan) -> Result<Runnable> {
         let (optimized, state) = self.optimized(plan.clone(), self.context.state()).await?;
-        self.runnable(&optimized, state).await
+        self.runnable(&optimized, state, false).await
     }
 
     /// An optimized plan, and the session's state for it.
@@ -215,37 +214,21 @@ impl Session {
         Ok((kept, state))
     }
 
+    /// What remains to be done for a query with its plan; `is_again` where that was kept.
     pub(super) async fn runnable(
         &self,
         query: &KeptPlan,
         mut state: SessionState,
+        is_again: bool,
     ) -> Result<Runnable> {
         self.bound_memory(&mut state, &query.optimized)
             .map_err(Error::from_query)?;
-        let physical = plan_physically(&query.optimized, &state).await?;
-        Ok(self.runnable_as(query, physical, state))
-    }
-
-    /// What remains to be done for a query whose plan was kept.
-    pub(super) async fn runnable_again(
-        &self,
-        query: &KeptPlan,
-        mut state: SessionState,
-    ) -> Result<Runnable> {
-        self.bound_memory(&mut state, &query.optimized)
-            .map_err(Error::from_query)?;
-        let physical = plan_by_outline(query, &state).await?;
-        Ok(self.runnable_as(query, physical, state))
-    }
-
-    fn runnable_as(
-        &self,
-        query: &KeptPlan,
-        physical: Arc<dyn ExecutionPlan>,
-        state: SessionState,
-    ) -> Runnable {
+        let physical = match is_again {
+            true => plan_by_outline(query, &state).await?,
+            false => plan_physically(&query.optimized, &state).await?,
+        };
         let plan = &query.plan;
-        Runnable {
+        Ok(Runnable {
             plan: physical,
             logical: query.may_run_again.then(|| plan.clone()),
             discard: None,
@@ -254,7 +237,7 @@ impl Session {
             engine: self.database.engine().clone(),
             plans: self.database.parts().plans.clone(),
             with_account: explain::takes_account(plan),
-        }
+        })
     }
 
     /// Has the plan's long literals repeated for no more rows than fit, and rows divided among no more partitions than

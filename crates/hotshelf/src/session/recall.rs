@@ -62,7 +62,7 @@ impl Session {
                 settings.join_sides.lock().clone_from(&kept.join_sides);
             }
             return self
-                .runnable_again(&kept, state)
+                .runnable(&kept, state, true)
                 .await
                 .map(Planned::Rows)
                 .map(Some);
@@ -79,7 +79,7 @@ impl Session {
         let state = self.state_for(asked, &kept);
         match filled(&kept, &template.values, &state) {
             Some(query) => self
-                .runnable(&query, state)
+                .runnable(&query, state, false)
                 .await
                 .map(Planned::Rows)
                 .map(Some),

@@ -331,24 +331,29 @@ impl ChunkColumn {
         Ok(codes)
     }
 
-    /// Which of the rows are NULL.
-    pub fn nulls(
+    /// The same, and which of them are NULL.
+    pub fn gather_with_nulls(
         &self,
         rows: &[u32],
         buffer: &mut ChunkBuffer,
-    ) -> VortexResult<Option<NullBuffer>> {
-        let count = rows.len();
-        let bits = match &self.valid {
-            Valid::All => return Ok(None),
-            Valid::Rows(valid) => {
-                BooleanBuffer::collect_bool(count, |idx| is_set(valid, rows[idx]))
-            }
-            Valid::Codes(valid) => {
+    ) -> VortexResult<(Vec<i64>, Option<NullBuffer>)> {
+        let (values, bits) = match (&self.valid, &self.dictionary) {
+            (Valid::Codes(valid), Some(words)) => {
                 let codes = self.gather_codes(rows, buffer)?;
-                BooleanBuffer::collect_bool(count, |idx| is_set(valid, codes[idx]))
+                let word = |code: &u32| words.get(*code as usize).copied().unwrap_or(0);
+                let values = codes.iter().map(|code| word(code) as i64).collect();
+                let bits = |idx: usize| is_set(valid, codes[idx]);
+                (values, BooleanBuffer::collect_bool(rows.len(), bits))
             }
+            (Valid::Rows(valid), _) => {
+                let bits = |idx: usize| is_set(valid, rows[idx]);
+                let values = self.gather(rows, buffer)?;
+                (values, BooleanBuffer::collect_bool(rows.len(), bits))
+            }
+            _ => return Ok((self.gather(rows, buffer)?, None)),
         };
-        Ok(Some(NullBuffer::new(bits)).filter(|nulls| nulls.null_count() > 0))
+        let nulls = Some(NullBuffer::new(bits)).filter(|nulls| nulls.null_count() > 0);
+        Ok((values, nulls))
     }
 
     /// Whether a row of a decoded chunk is NULL.
@@ -367,9 +372,8 @@ impl ChunkColumn {
         bounds: Option<Bounds>,
         buffer: &mut ChunkBuffer,
     ) -> VortexResult<Option<Words>> {
-        let values = self.gather(rows, buffer)?;
+        let (values, nulls) = self.gather_with_nulls(rows, buffer)?;
         let is_beyond = !self.signed && bounds.is_none() && values.iter().any(|value| *value < 0);
-        let nulls = self.nulls(rows, buffer)?;
         Ok((!is_beyond).then(|| Words::each(values, nulls, bounds)))
     }
 

@@ -28,23 +28,29 @@ pub(super) fn first_rows(len: usize, words: &mut [u64; WORDS]) {
 /// Sets the bits of some rows of a chunk.
 #[inline]
 pub(super) fn set_rows(rows: Range<usize>, words: &mut [u64; WORDS]) {
-    let mut at = rows.start;
-    while at < rows.end.min(CHUNK_ROWS) {
-        let count = (64 - at % 64).min(rows.end - at);
-        words[at / 64] |= u64::MAX >> (64 - count) << (at % 64);
-        at += count;
+    for (word, bits) in bits_of(rows.start..rows.end.min(CHUNK_ROWS)) {
+        words[word] |= bits;
     }
 }
 
 /// Clears the bits of some rows.
 #[inline]
 pub(super) fn clear_rows(rows: Range<usize>, words: &mut [u64]) {
-    let mut at = rows.start;
-    while at < rows.end {
-        let count = (64 - at % 64).min(rows.end - at);
-        words[at / 64] &= !(u64::MAX >> (64 - count) << (at % 64));
-        at += count;
+    for (word, bits) in bits_of(rows) {
+        words[word] &= !bits;
     }
+}
+
+/// The words that some rows have bits in, and these.
+#[inline]
+fn bits_of(rows: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+    let mut at = rows.start;
+    std::iter::from_fn(move || {
+        let begin = at;
+        let count = (64 - begin % 64).min(rows.end.saturating_sub(begin));
+        at += count;
+        (count > 0).then(|| (begin / 64, u64::MAX >> (64 - count) << (begin % 64)))
+    })
 }
 
 /// Where bits that follow each other are set in a word.

@@ -244,8 +244,8 @@ impl<'a> Rows<'a> {
                 let words = match &self.forms[column].words {
                     Some(words) => words.clone(),
                     None => {
-                        let values = chunks.gather(&self.rows, self.buffer).map_err(failed)?;
-                        let nulls = chunks.nulls(&self.rows, self.buffer).map_err(failed)?;
+                        let gathered = chunks.gather_with_nulls(&self.rows, self.buffer);
+                        let (values, nulls) = gathered.map_err(failed)?;
                         Words::each(values, nulls, None)
                     }
                 };
