@@ -1,5 +1,6 @@
 //! Which expressions a plan has.
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
@@ -20,6 +21,11 @@ pub(super) fn has_expression(plan: &LogicalPlan, is_kind: fn(&Expr) -> bool) -> 
 
 pub(super) fn is_subquery(expr: &Expr) -> bool {
     subquery_of(expr).is_some()
+}
+
+/// Whether a value of this type takes more than a few words.
+pub(super) fn is_wide(data_type: &DataType) -> bool {
+    data_type.primitive_width().is_none() && *data_type != DataType::Boolean
 }
 
 /// The query that an expression asks.

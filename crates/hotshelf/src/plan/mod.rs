@@ -11,6 +11,7 @@ mod choose_access;
 mod chosen_sides;
 mod correlated;
 mod decorrelate;
+mod early_groups;
 mod early_semi_joins;
 mod exchanges;
 mod expressions;
@@ -67,6 +68,7 @@ use choose_access::ChooseAccess;
 use chosen_sides::ChosenSides;
 use correlated::RefuseUnsoundSubqueries;
 use decorrelate::Decorrelate;
+use early_groups::EARLY_GROUPS;
 use early_semi_joins::EARLY_SEMI_JOINS;
 use exchanges::Exchanges;
 use expressions::{has_expression, is_subquery, node_has_expression};
@@ -136,12 +138,13 @@ pub(crate) fn logical_rules() -> Vec<EngineRule> {
         .iter()
         .position(|rule| rule.name() == "push_down_filter");
     let after = pushed.map_or(rules.len(), |at| at + 1);
-    let ours: [EngineRule; 6] = [
+    let ours: [EngineRule; 7] = [
         Arc::new(PADDED_JOINS),
         Arc::new(EARLY_SEMI_JOINS),
         Arc::new(ASKED_GROUPS),
         Arc::new(OTHER_VALUES),
         Arc::new(LATE_COLUMNS),
+        Arc::new(EARLY_GROUPS),
         Arc::new(OrderJoins),
     ];
     rules.splice(after..after, ours);

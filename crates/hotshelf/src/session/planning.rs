@@ -8,7 +8,7 @@ use datafusion::datasource::source_as_provider;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{
-    DdlStatement, LogicalPlan, SetVariable, Statement as PlanStatement,
+    DdlStatement, Explain, LogicalPlan, SetVariable, Statement as PlanStatement,
 };
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{Ident, Statement as SqlStatement};
@@ -192,14 +192,14 @@ impl Session {
             .await
             .map_err(Error::from_query)?;
         read_samples(&plan, bytes).map_err(Error::from_query)?;
-        let mut optimized = state.optimize(&plan).map_err(Error::from_query)?;
+        let mut optimized = optimize(&plan, &state).map_err(Error::from_query)?;
         let interrupt = interrupt_of(&state);
         let counted = count_combinations(&plan, &interrupt).await;
         if counted.map_err(Error::from_query)? {
             if let Some(settings) = settings_of(&state) {
                 settings.join_orders.lock().clear();
             }
-            optimized = state.optimize(&plan).map_err(Error::from_query)?;
+            optimized = optimize(&plan, &state).map_err(Error::from_query)?;
         }
         let sides = settings_of(&state).map(|settings| settings.join_sides.lock().clone());
         let kept = KeptPlan {
@@ -320,6 +320,22 @@ impl Session {
             None => Error::from_query(error),
         }
     }
+}
+
+/// The plan that the rules make of one. The engine writes out a plan that EXPLAIN shows after each of its rules, which
+/// takes longer than they do, and only VERBOSE shows it.
+fn optimize(plan: &LogicalPlan, state: &SessionState) -> QueryResult<LogicalPlan> {
+    if let LogicalPlan::Explain(explain) = plan
+        && !explain.verbose
+        && let Ok(optimized) = state.optimize(&explain.plan)
+    {
+        return Ok(LogicalPlan::Explain(Explain {
+            plan: Arc::new(optimized),
+            logical_optimization_succeeded: true,
+            ..explain.clone()
+        }));
+    }
+    state.optimize(plan)
 }
 
 /// How many partitions each operator of a query may have, where operators may hold this many bytes.

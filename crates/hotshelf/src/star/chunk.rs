@@ -266,6 +266,24 @@ impl ChunkColumn {
         }
     }
 
+    /// Decodes these rows of a chunk at least, which are ascending.
+    pub fn decode_rows(
+        &self,
+        chunk: usize,
+        rows: impl ExactSizeIterator<Item = usize>,
+        buffer: &mut ChunkBuffer,
+    ) -> VortexResult<()> {
+        let len = self.chunk_len(chunk);
+        match &self.stored {
+            Stored::Bits32(stored) => stored.decode_rows(chunk, len, rows, &mut buffer.narrow),
+            Stored::Bits64(stored) => {
+                let wide = buffer.wide.get_or_insert_with(|| Box::new([0; CHUNK_ROWS]));
+                stored.decode_rows(chunk, len, rows, wide)
+            }
+            _ => self.decode(chunk, buffer),
+        }
+    }
+
     /// What the column's values lie between. `None`: they may need 64 bits or more.
     pub fn bounds(&self) -> Option<Bounds> {
         if let Some(words) = &self.dictionary {
@@ -289,11 +307,11 @@ impl ChunkColumn {
     pub fn gather(&self, rows: &[u32], buffer: &mut ChunkBuffer) -> VortexResult<Vec<i64>> {
         let mut values = Vec::with_capacity(rows.len());
         for (chunk, rows) in by_chunk(rows) {
-            self.decode(chunk, buffer)?;
+            self.decode_rows(chunk, places_of(rows), buffer)?;
             let (narrow, wide) = (&buffer.narrow, buffer.wide());
             // No numbers of rows are looked at where all are wanted.
             let all = rows.len() == self.chunk_len(chunk);
-            let places = rows.iter().map(|row| *row as usize % CHUNK_ROWS);
+            let places = places_of(rows);
             match &self.dictionary {
                 Some(words) => values.extend(places.map(|place| {
                     let word = words.get(narrow[place] as usize);
@@ -320,13 +338,12 @@ impl ChunkColumn {
     pub fn gather_codes(&self, rows: &[u32], buffer: &mut ChunkBuffer) -> VortexResult<Vec<u32>> {
         let mut codes = Vec::with_capacity(rows.len());
         for (chunk, rows) in by_chunk(rows) {
-            self.decode(chunk, buffer)?;
+            self.decode_rows(chunk, places_of(rows), buffer)?;
             if rows.len() == self.chunk_len(chunk) {
                 codes.extend_from_slice(&buffer.narrow[..rows.len()]);
                 continue;
             }
-            let places = rows.iter().map(|row| *row as usize % CHUNK_ROWS);
-            codes.extend(places.map(|place| buffer.narrow[place]));
+            codes.extend(places_of(rows).map(|place| buffer.narrow[place]));
         }
         Ok(codes)
     }
@@ -400,6 +417,11 @@ fn by_chunk(mut rows: &[u32]) -> impl Iterator<Item = (usize, &[u32])> {
         rows = rest;
         Some((chunk, these))
     })
+}
+
+/// Where rows are in their chunk.
+fn places_of(rows: &[u32]) -> impl ExactSizeIterator<Item = usize> {
+    rows.iter().map(|row| *row as usize % CHUNK_ROWS)
 }
 
 /// The values of decimals as integers. `None` if they have more than 64 bits.

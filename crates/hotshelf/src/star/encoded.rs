@@ -1,9 +1,9 @@
 //! Integers as Vortex stores them, of which any 1024 can be decoded alone: packed, with a frame of reference, as runs,
 //! as codes of a chunk's own values or as a constant.
 
-use hotshelf_tier::simd::{Backend, Lane, Narrow};
+use hotshelf_tier::simd::{Backend, Narrow};
 use vortex::array::arrays::{Constant, Primitive, PrimitiveArray};
-use vortex::array::dtype::{DType, NativePType, PType};
+use vortex::array::dtype::{DType, PType};
 use vortex::array::{ArrayRef, ExecutionCtx};
 use vortex::buffer::Buffer;
 use vortex::encodings::fastlanes::{
@@ -12,11 +12,11 @@ use vortex::encodings::fastlanes::{
 };
 use vortex::encodings::runend::{RunEnd, RunEndArrayExt, RunEndArraySlotsExt};
 use vortex::error::{VortexResult, vortex_ensure, vortex_err};
-use vortex::scalar::Scalar;
 
 use super::rle::Rle;
 use super::row_set::CHUNK_ROWS;
 use super::runs::{ChunkRuns, Runs, runs_of};
+use super::unit::Unit;
 
 /// Stored integers of one width, and what is added to them.
 pub(super) struct Encoded<T> {
@@ -53,45 +53,6 @@ enum Blocks {
     /// Block `i` begins at this byte and ends where the next begins.
     Offsets(Vec<u64>),
 }
-
-/// An unsigned integer that columns are stored as.
-pub(super) trait Unit: NativePType + Lane {
-    fn plus(self, other: Self) -> Self;
-    fn of(scalar: &Scalar) -> Option<Self>;
-    /// The integer that this is, in a type with a sign or without.
-    fn number(self, signed: bool) -> i128;
-}
-
-macro_rules! unit {
-    ($unsigned:ty, $signed:ty) => {
-        impl Unit for $unsigned {
-            fn plus(self, other: Self) -> Self {
-                self.wrapping_add(other)
-            }
-            fn of(scalar: &Scalar) -> Option<Self> {
-                let primitive = scalar.as_primitive_opt()?;
-                match primitive.ptype() {
-                    <$signed as NativePType>::PTYPE => {
-                        primitive.typed_value::<$signed>().map(|v| v as Self)
-                    }
-                    <$unsigned as NativePType>::PTYPE => primitive.typed_value::<$unsigned>(),
-                    _ => None,
-                }
-            }
-            fn number(self, signed: bool) -> i128 {
-                match signed {
-                    true => i128::from(self as $signed),
-                    false => i128::from(self),
-                }
-            }
-        }
-    };
-}
-
-unit!(u8, i8);
-unit!(u16, i16);
-unit!(u32, i32);
-unit!(u64, i64);
 
 /// The integers of an array, if it is stored in a way that is decoded here.
 pub(super) fn encoded<T: Unit>(
@@ -270,18 +231,10 @@ impl<T: Unit> Encoded<T> {
             true => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
             false => (0, (1 << bits) - 1),
         };
-        let extremes = |values: &mut dyn Iterator<Item = i128>| {
-            let first = values.next()?;
-            Some(values.fold((first, first), |(min, max), value| {
-                (min.min(value), max.max(value))
-            }))
-        };
         let Some(added) = (match &self.references {
             References::Nothing => Some((0, 0)),
             References::One(value) => Some((value.number(signed), value.number(signed))),
-            References::PerChunk(each) => {
-                extremes(&mut each.iter().map(|value| value.number(signed)))
-            }
+            References::PerChunk(each) => T::extremes(each, signed),
         }) else {
             return whole;
         };
@@ -292,12 +245,8 @@ impl<T: Unit> Encoded<T> {
             Base::Constant(value) => {
                 Some((value.number(stored_signed), value.number(stored_signed)))
             }
-            Base::Runs(runs) => {
-                extremes(&mut runs.values.iter().map(|value| value.number(stored_signed)))
-            }
-            Base::Rle(rle) => {
-                extremes(&mut rle.values().iter().map(|value| value.number(stored_signed)))
-            }
+            Base::Runs(runs) => T::extremes(&runs.values, stored_signed),
+            Base::Rle(rle) => T::extremes(rle.values(), stored_signed),
             Base::Packed(packed) => {
                 let patches = packed.patches.iter().map(|(_, value)| value.number(false));
                 let packed_max = (1i128 << packed.width_max().min(bits as usize)) - 1;
@@ -388,6 +337,24 @@ impl<T: Unit> Encoded<T> {
             }
         }
         Ok(())
+    }
+}
+
+impl<T: Unit> Encoded<T> {
+    /// Decodes these rows of a chunk at least, which are ascending.
+    pub fn decode_rows(
+        &self,
+        chunk: usize,
+        len: usize,
+        rows: impl ExactSizeIterator<Item = usize>,
+        output: &mut [T; CHUNK_ROWS],
+    ) -> VortexResult<()> {
+        match (&self.base, self.reference(chunk)) {
+            (Base::Runs(runs), Some(reference)) if runs.are_long_for(rows.len()) => {
+                runs.decode_rows(chunk, reference, rows, &mut output[..len])
+            }
+            _ => self.decode(chunk, len, output),
+        }
     }
 }
 

@@ -57,6 +57,8 @@ mod tallies;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod turns;
+mod unit;
 mod validity;
 mod words;
 mod worker;

@@ -7,8 +7,9 @@ use vortex::array::{ArrayRef, ArrayView, ExecutionCtx};
 use vortex::encodings::fastlanes::{RLE, RLEArrayExt, RLEArraySlotsExt};
 use vortex::error::{VortexResult, vortex_ensure, vortex_err};
 
-use super::encoded::{Encoded, Unit, decode_all, encoded_or_plain, ptype_of, words_of};
+use super::encoded::{Encoded, decode_all, encoded_or_plain, ptype_of, words_of};
 use super::row_set::CHUNK_ROWS;
+use super::unit::Unit;
 
 /// The values that each chunk has, and which of them each row has.
 pub(super) struct Rle<T> {

@@ -5,8 +5,9 @@ use vortex::array::arrays::PrimitiveArray;
 use vortex::array::{ArrayRef, ExecutionCtx};
 use vortex::error::{VortexResult, vortex_ensure, vortex_err};
 
-use super::encoded::{Unit, decode_all, ptype_of, words_of};
+use super::encoded::{decode_all, ptype_of, words_of};
 use super::row_set::{CHUNK_ROWS, WORDS, set_rows, stretches};
+use super::unit::Unit;
 
 /// Values that repeat: the value of run `i` is that of all rows before `ends[i]`.
 pub(super) struct Runs<T> {
@@ -16,6 +17,9 @@ pub(super) struct Runs<T> {
 
 /// A run is written this many values at a time: most are shorter, and a fixed number needs no loop.
 const RUN_VALUES: usize = 8;
+
+/// Runs that are written out while one is looked up.
+const LOOKED_UP_RUNS: usize = 20;
 
 /// Runs are tested where a chunk has at most this many: more are written out faster.
 const TESTED_MAX: usize = CHUNK_ROWS / 2;
@@ -106,6 +110,35 @@ impl<T: Unit> Runs<T> {
     }
 }
 
+impl<T: Unit> Runs<T> {
+    /// Whether looking up the runs of this many rows of a chunk takes less time than writing out the chunk.
+    pub fn are_long_for(&self, rows: usize) -> bool {
+        (rows * LOOKED_UP_RUNS) as f64 * self.rows_per_run() < CHUNK_ROWS as f64
+    }
+
+    /// Writes out some rows of a chunk, which are ascending.
+    pub fn decode_rows(
+        &self,
+        chunk: usize,
+        reference: T,
+        rows: impl Iterator<Item = usize>,
+        output: &mut [T],
+    ) -> VortexResult<()> {
+        let first_row = (chunk * CHUNK_ROWS) as u32;
+        let mut at = self.ends.partition_point(|end| *end <= first_row);
+        let end = self.ends.len().min(at + CHUNK_ROWS);
+        for row in rows {
+            let wanted = first_row + row as u32;
+            at += self.ends[at..end].partition_point(|end| *end <= wanted);
+            let (Some(target), Some(value)) = (output.get_mut(row), self.values.get(at)) else {
+                return Err(vortex_err!("the runs of chunk {chunk} end early"));
+            };
+            *target = value.plus(reference);
+        }
+        Ok(())
+    }
+}
+
 impl Runs<u32> {
     /// The runs of a chunk of `len` rows, if they are few enough to be tested. `None` also where they end early:
     /// writing them out says so.
@@ -187,6 +220,10 @@ mod tests {
                 let len = (rows - chunk * CHUNK_ROWS).min(CHUNK_ROWS);
                 let mut written = vec![0; len];
                 runs.decode(chunk, reference, &mut written).unwrap();
+                let mut some = vec![0; len];
+                let rows = || (0..len).step_by(1 + lo as usize);
+                runs.decode_rows(chunk, reference, rows(), &mut some).unwrap();
+                prop_assert!(rows().all(|row| some[row] == written[row]));
                 let Some(few) = runs.of_chunk(chunk, len, reference) else { continue };
                 let found = [few.in_range(backend, lo, span), few.in_set(backend, 3, &[set])];
                 for row in 0..CHUNK_ROWS {
@@ -201,6 +238,8 @@ mod tests {
                 }
             }
             // Beyond the last run there is nothing.
+            let beyond = rows.next_multiple_of(CHUNK_ROWS) / CHUNK_ROWS;
+            prop_assert!(runs.decode_rows(beyond, reference, 0..1, &mut [0]).is_err());
             prop_assert!(runs.of_chunk(rows.div_ceil(CHUNK_ROWS), CHUNK_ROWS, reference).is_none());
         }
     }

@@ -171,7 +171,7 @@ impl Selector {
                 .rows
                 .extend(rows.map(|row| first + u32::from(*row)));
             for slots in &slots {
-                self.decode(slots.column, chunk, columns)?;
+                self.decode_listed(slots.column, chunk, columns)?;
                 let target = &mut survivors.places[slots.join];
                 self.slots_of(slots, &columns[slots.column], chunk, target);
             }
@@ -280,16 +280,18 @@ impl Selector {
                     false => self.keep_found(test, chunk, column),
                 };
             } else if !matches!(test.condition, Condition::Always) {
-                self.decode(test.column, chunk, columns)?;
                 let few = live * test.condition.rows_per_survivor() < len;
                 if !listed && few {
                     self.rows.list(&self.remaining);
                     listed = true;
                 }
-                live = match listed {
-                    true => self.test_listed(test, chunk, column),
-                    false => self.test_all(test, chunk, len, column),
-                };
+                if listed {
+                    self.decode_listed(test.column, chunk, columns)?;
+                    live = self.test_listed(test, chunk, column);
+                } else {
+                    self.decode(test.column, chunk, columns)?;
+                    live = self.test_all(test, chunk, len, column);
+                }
             }
             test.kept.kept += live as u64;
         }
@@ -302,6 +304,20 @@ impl Selector {
     fn decode(&mut self, idx: usize, chunk: usize, columns: &[ChunkColumn]) -> VortexResult<()> {
         if !std::mem::replace(&mut self.decoded[idx], true) {
             columns[idx].decode(chunk, &mut self.buffers[idx])?;
+        }
+        Ok(())
+    }
+
+    /// Decodes the listed rows at least: no others are looked at any more.
+    fn decode_listed(
+        &mut self,
+        idx: usize,
+        chunk: usize,
+        columns: &[ChunkColumn],
+    ) -> VortexResult<()> {
+        if !std::mem::replace(&mut self.decoded[idx], true) {
+            let rows = self.rows.as_slice().iter().map(|row| usize::from(*row));
+            columns[idx].decode_rows(chunk, rows, &mut self.buffers[idx])?;
         }
         Ok(())
     }

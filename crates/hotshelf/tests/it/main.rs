@@ -8,6 +8,7 @@ mod budget;
 mod correlated;
 mod damage;
 mod damaged_input;
+mod early_groups;
 mod exchanging;
 mod expecting;
 mod explaining;

@@ -22,6 +22,7 @@ mod tests;
 mod tree;
 
 pub(super) use estimate::{Estimate, estimate};
+pub(super) use safe::cannot_fail;
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result as QueryResult;

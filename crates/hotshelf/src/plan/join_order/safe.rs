@@ -8,7 +8,7 @@ use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator};
 
 /// Whether an expression gives a value whatever its columns are, and always the same. A division, or a cast of text to
 /// a number, may fail for a row that another join drops.
-pub(super) fn cannot_fail(expr: &Expr, schema: &DFSchema) -> bool {
+pub(in crate::plan) fn cannot_fail(expr: &Expr, schema: &DFSchema) -> bool {
     let mut safe = true;
     let visited = expr.apply(|part| {
         safe &= is_safe(part, schema);
@@ -39,19 +39,22 @@ fn is_safe(expr: &Expr, schema: &DFSchema) -> bool {
         | Expr::Between(_)
         | Expr::TryCast(_)
         | Expr::InList(_) => true,
-        Expr::BinaryExpr(binary) => is_safe_operator(binary),
-        Expr::ScalarFunction(call) => is_safe_function(call),
+        Expr::BinaryExpr(binary) => is_safe_operator(binary) || is_safe_sum(binary, schema),
+        Expr::ScalarFunction(call) => is_safe_function(call, schema),
         Expr::Cast(cast) => is_safe_cast(cast, schema),
         _ => false,
     }
 }
 
-/// Functions of texts that have a value for every text: no part of one has fewer than no characters.
-fn is_safe_function(call: &ScalarFunction) -> bool {
+/// Functions of texts that have a value for every text: no part of one has fewer than no characters. A date has every
+/// part that the planner knows.
+fn is_safe_function(call: &ScalarFunction, schema: &DFSchema) -> bool {
+    let is_date = |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Date32));
     let is_count = |expr: &Expr| matches!(expr, Expr::Literal(ScalarValue::Int64(Some(count)), _) if *count >= 0);
     match call.func.name() {
         "lower" | "upper" | "btrim" | "ltrim" | "rtrim" | "character_length" => true,
         "substr" => call.args.iter().skip(1).all(is_count),
+        "date_part" => matches!(call.args.as_slice(), [Expr::Literal(..), date] if is_date(date)),
         _ => false,
     }
 }
@@ -70,6 +73,39 @@ fn is_safe_operator(binary: &BinaryExpr) -> bool {
         | Operator::IsDistinctFrom
         | Operator::IsNotDistinctFrom => true,
         op => op.is_logic_operator(),
+    }
+}
+
+/// Sums, differences and products of floating-point numbers, and of decimals whose results have room in 128 bits.
+fn is_safe_sum(binary: &BinaryExpr, schema: &DFSchema) -> bool {
+    use DataType::{Decimal128, Float32, Float64};
+    // Ten to this power has room 1.7 times.
+    const DIGITS_MAX: i32 = 38;
+    let (Ok(left), Ok(right)) = (binary.left.get_type(schema), binary.right.get_type(schema))
+    else {
+        return false;
+    };
+    let [(left, left_scale), (right, right_scale)] = match (left, right) {
+        (Float32 | Float64, Float32 | Float64) => {
+            return matches!(
+                binary.op,
+                Operator::Plus | Operator::Minus | Operator::Multiply
+            );
+        }
+        (Decimal128(left, left_scale), Decimal128(right, right_scale)) => {
+            [(left, left_scale), (right, right_scale)]
+                .map(|(digits, scale)| (i32::from(digits), i32::from(scale)))
+        }
+        _ => return false,
+    };
+    match binary.op {
+        Operator::Plus | Operator::Minus => {
+            let scale = left_scale.max(right_scale);
+            let (left, right) = (left + scale - left_scale, right + scale - right_scale);
+            left.max(right) <= DIGITS_MAX && left.min(right) < DIGITS_MAX
+        }
+        Operator::Multiply => left + right <= DIGITS_MAX,
+        _ => false,
     }
 }
 
@@ -146,7 +182,12 @@ mod tests {
 
     #[test]
     fn what_fails_for_some_value_is_not_safe() {
-        let fields = [("i", DataType::Int32), ("s", DataType::Utf8)];
+        let fields = [
+            ("i", DataType::Int32),
+            ("s", DataType::Utf8),
+            ("d", DataType::Decimal128(15, 2)),
+            ("e", DataType::Decimal128(38, 4)),
+        ];
         let fields = fields.map(|(name, data_type)| Field::new(name, data_type, true));
         let schema = DFSchema::try_from(Schema::new(fields.to_vec())).unwrap();
         let safe = [
@@ -154,6 +195,7 @@ mod tests {
             cast(col("i"), DataType::Int64).eq(lit(1_i64)),
             cast(col("i"), DataType::Decimal128(12, 2)).gt(lit(1)),
             substring(lower(col("s")), lit(1_i64), lit(2_i64)).eq(lit("ab")),
+            (col("d") * col("d") - col("e")).gt(col("d")),
         ];
         for expr in safe {
             assert!(cannot_fail(&expr, &schema), "{expr}");
@@ -164,6 +206,9 @@ mod tests {
             cast(col("i"), DataType::Int16).eq(lit(1)),
             cast(col("i"), DataType::Decimal128(10, 2)).gt(lit(1)),
             (col("i") * col("i")).gt(lit(1)),
+            (col("d") * col("e")).gt(col("d")),
+            (col("e") + col("e")).gt(col("d")),
+            (col("e") / col("d")).gt(col("d")),
             substring(col("s"), lit(1_i64), lit(-2_i64)).eq(lit("ab")),
             substring(col("s"), lit(1_i64), col("i")).eq(lit("ab")),
             to_hex(col("i")).eq(lit("ab")),

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Column, NullEquality, internal_err};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{
@@ -13,6 +12,7 @@ use datafusion::logical_expr::{
 
 use super::groups::Groups;
 use super::origin::{Origin, equalities};
+use crate::plan::expressions::is_wide;
 use crate::plan::semi_join::plain_column;
 
 /// What the tables that are read last are called in the plan, with a number behind; and their key among the groups.
@@ -318,9 +318,4 @@ fn join(
 ) -> QueryResult<LogicalPlanBuilder> {
     let null_equality = NullEquality::NullEqualsNothing;
     left.join_detailed(right.build()?, JoinType::Inner, on, None, null_equality)
-}
-
-/// Whether a group key takes more than a few words.
-fn is_wide(data_type: &DataType) -> bool {
-    data_type.primitive_width().is_none() && *data_type != DataType::Boolean
 }

@@ -1,0 +1,258 @@
+//! Inner joins, and which of their tables only name groups.
+
+use std::sync::Arc;
+
+use datafusion::common::{Column, NullEquality};
+use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::utils::{conjunction, split_conjunction};
+use datafusion::logical_expr::{
+    Expr, ExprSchemable, Filter, Join, JoinType, LogicalPlan, TableScan,
+};
+
+use super::{cannot_fail, estimate};
+use crate::plan::expressions::is_wide;
+
+/// A tree of inner joins and filters.
+pub(super) struct Joins<'a> {
+    tree: &'a LogicalPlan,
+    relations: Vec<&'a LogicalPlan>,
+    pairs: Vec<(&'a Expr, &'a Expr)>,
+    predicates: Vec<&'a Expr>,
+}
+
+/// A table that gives groups names and nothing else.
+pub(super) struct Names {
+    relation: usize,
+    /// The table that it is joined with.
+    side: usize,
+    pub plan: LogicalPlan,
+    /// What of the rows is equal to which of its columns.
+    pub on: Vec<(Expr, Column)>,
+}
+
+impl Names {
+    /// Whether a group key is over this table's columns.
+    pub fn gives(&self, key: &Expr) -> bool {
+        is_of(key, &self.plan)
+    }
+
+    /// What the rows are joined with it by.
+    pub fn row_keys(&self) -> impl Iterator<Item = &Expr> {
+        self.on.iter().map(|(key, _)| key)
+    }
+}
+
+impl<'a> Joins<'a> {
+    /// None for a plan that is not joined.
+    pub fn of(tree: &'a LogicalPlan) -> Option<Self> {
+        let mut joins = Self {
+            tree,
+            relations: Vec::new(),
+            pairs: Vec::new(),
+            predicates: Vec::new(),
+        };
+        joins.take(tree);
+        (joins.relations.len() > 2).then_some(joins)
+    }
+
+    fn take(&mut self, plan: &'a LogicalPlan) {
+        match plan {
+            LogicalPlan::Join(join) if is_inner(join) => {
+                self.pairs
+                    .extend(join.on.iter().map(|(left, right)| (left, right)));
+                self.predicates
+                    .extend(join.filter.iter().flat_map(split_conjunction));
+                self.take(&join.left);
+                self.take(&join.right);
+            }
+            LogicalPlan::Filter(filter) if is_joined(&filter.input) => {
+                self.predicates.extend(split_conjunction(&filter.predicate));
+                self.take(&filter.input);
+            }
+            _ => self.relations.push(plan),
+        }
+    }
+
+    /// The tables that only name groups of these keys, of which nothing is aggregated.
+    pub fn names(&self, keys: &[Expr], arguments: &[Expr]) -> Vec<Names> {
+        let places = 0..self.relations.len();
+        let names = places.filter_map(|relation| self.names_of(relation, keys, arguments));
+        let names: Vec<Names> = names.collect();
+        let all: Vec<usize> = names.iter().map(|table| table.relation).collect();
+        let names = names.into_iter();
+        names.filter(|table| !all.contains(&table.side)).collect()
+    }
+
+    fn names_of(&self, relation: usize, keys: &[Expr], arguments: &[Expr]) -> Option<Names> {
+        let plan = self.relations[relation];
+        if !is_whole_table(plan) {
+            return None;
+        }
+        let reads = |expr: &Expr| reads(expr, plan);
+        let mut gives_text = false;
+        for key in keys.iter().filter(|key| reads(key)) {
+            if self.relation_of(key) != Some(relation) {
+                return None;
+            }
+            gives_text |= is_wide(&key.get_type(plan.schema()).ok()?);
+        }
+        let others = self.predicates.iter().copied().chain(arguments);
+        if !gives_text || others.into_iter().any(reads) {
+            return None;
+        }
+        let mut on = Vec::new();
+        for (left, right) in &self.pairs {
+            let (key, name) = match (reads(left), reads(right)) {
+                (false, false) => continue,
+                (true, false) => (*right, *left),
+                (false, true) => (*left, *right),
+                (true, true) => return None,
+            };
+            let (Expr::Column(_), Expr::Column(column)) = (key, name) else {
+                return None;
+            };
+            if self.relation_of(name) != Some(relation) {
+                return None;
+            }
+            on.push((key.clone(), column.clone()));
+        }
+        // Without it the others must still be joined.
+        let mut sides = on.iter().map(|(key, _)| self.relation_of(key));
+        let side = sides.next()??;
+        sides.all(|other| other == Some(side)).then(|| Names {
+            relation,
+            side,
+            plan: plan.clone(),
+            on,
+        })
+    }
+
+    /// The table whose columns an expression reads, if it is one that has them by their names alone.
+    fn relation_of(&self, expr: &Expr) -> Option<usize> {
+        let mut having = (0..self.relations.len()).filter(|idx| is_of(expr, self.relations[*idx]));
+        having.next().filter(|_| having.next().is_none())
+    }
+
+    /// Whether expressions may be computed for rows that have no name.
+    pub fn can_compute(&self, exprs: &[Expr]) -> bool {
+        let schema = self.tree.schema();
+        exprs.iter().all(|expr| cannot_fail(expr, schema))
+    }
+
+    /// Whether two of the others are joined by more than one key.
+    pub fn have_several_keys(&self, names: &[Names]) -> bool {
+        let is_name = |relation: usize| names.iter().any(|table| table.relation == relation);
+        let sides = self.pairs.iter().filter_map(|(left, right)| {
+            let (left, right) = (self.relation_of(left)?, self.relation_of(right)?);
+            let sides = (left.min(right), left.max(right));
+            (!is_name(left) && !is_name(right)).then_some(sides)
+        });
+        let mut sides: Vec<_> = sides.collect();
+        let all = sides.len();
+        sides.sort_unstable();
+        sides.dedup();
+        sides.len() < all
+    }
+
+    /// How many combinations of values the keys have at most; none where a table has no statistics.
+    pub fn group_count(&self, keys: &[Expr]) -> Option<f64> {
+        let counts = keys.iter().map(|key| {
+            let relation = self.relations[self.relation_of(key)?];
+            Some(estimate(relation)?.of_expr(key, relation.schema()).distinct)
+        });
+        counts.product()
+    }
+
+    /// The same joins without these tables.
+    pub fn without(&self, names: &[Names]) -> QueryResult<LogicalPlan> {
+        let dropped: Vec<&LogicalPlan> = names
+            .iter()
+            .map(|table| self.relations[table.relation])
+            .collect();
+        Ok(rest(self.tree, &dropped)?.unwrap_or_default())
+    }
+}
+
+/// What remains of joins without some of their tables.
+fn rest(plan: &LogicalPlan, dropped: &[&LogicalPlan]) -> QueryResult<Option<LogicalPlan>> {
+    if dropped.iter().any(|table| std::ptr::eq(*table, plan)) {
+        return Ok(None);
+    }
+    Ok(Some(match plan {
+        LogicalPlan::Join(join) if is_inner(join) => {
+            match (rest(&join.left, dropped)?, rest(&join.right, dropped)?) {
+                (Some(left), Some(right)) => {
+                    let keeps = |expr: &Expr| !dropped.iter().any(|table| reads(expr, table));
+                    let on = join
+                        .on
+                        .iter()
+                        .filter(|(left, right)| keeps(left) && keeps(right));
+                    LogicalPlan::Join(Join::try_new(
+                        Arc::new(left),
+                        Arc::new(right),
+                        on.cloned().collect(),
+                        join.filter.clone(),
+                        join.join_type,
+                        join.join_constraint,
+                        join.null_equality,
+                        join.null_aware,
+                    )?)
+                }
+                (Some(one), None) | (None, Some(one)) => {
+                    let predicates = join.filter.iter().flat_map(split_conjunction).cloned();
+                    let tested = conjunction(predicates)
+                        .map(|predicate| Filter::try_new(predicate, Arc::new(one.clone())))
+                        .transpose()?;
+                    tested.map_or(one, LogicalPlan::Filter)
+                }
+                (None, None) => return Ok(None),
+            }
+        }
+        LogicalPlan::Filter(filter) if is_joined(&filter.input) => {
+            let Some(input) = rest(&filter.input, dropped)? else {
+                return Ok(None);
+            };
+            LogicalPlan::Filter(Filter::try_new(filter.predicate.clone(), Arc::new(input))?)
+        }
+        plan => plan.clone(),
+    }))
+}
+
+fn is_joined(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Join(join) => is_inner(join),
+        LogicalPlan::Filter(filter) => is_joined(&filter.input),
+        _ => false,
+    }
+}
+
+fn is_inner(join: &Join) -> bool {
+    join.join_type == JoinType::Inner
+        && join.null_equality == NullEquality::NullEqualsNothing
+        && !join.null_aware
+}
+
+/// Whether a plan gives all rows of a table.
+fn is_whole_table(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::SubqueryAlias(alias) => is_whole_table(&alias.input),
+        LogicalPlan::TableScan(TableScan { filters, fetch, .. }) => {
+            filters.is_empty() && fetch.is_none()
+        }
+        _ => false,
+    }
+}
+
+fn reads(expr: &Expr, plan: &LogicalPlan) -> bool {
+    let columns = expr.column_refs();
+    columns
+        .iter()
+        .any(|column| plan.schema().has_column(column))
+}
+
+/// Whether an expression is over the columns of one plan.
+fn is_of(expr: &Expr, plan: &LogicalPlan) -> bool {
+    let columns = expr.column_refs();
+    let has = |column: &&Column| plan.schema().has_column(column);
+    !columns.is_empty() && columns.iter().all(has)
+}

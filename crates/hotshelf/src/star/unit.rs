@@ -1,0 +1,79 @@
+//! Integers as they are stored: words without signs.
+
+use hotshelf_tier::simd::Lane;
+use vortex::array::dtype::NativePType;
+use vortex::scalar::Scalar;
+
+/// An unsigned integer that columns are stored as.
+pub(super) trait Unit: NativePType + Lane {
+    fn plus(self, other: Self) -> Self;
+    fn of(scalar: &Scalar) -> Option<Self>;
+    /// The integer that this is, in a type with a sign or without.
+    fn number(self, signed: bool) -> i128;
+    /// The least and the greatest of some integers.
+    fn extremes(values: &[Self], signed: bool) -> Option<(i128, i128)>;
+}
+
+macro_rules! unit {
+    ($unsigned:ty, $signed:ty) => {
+        impl Unit for $unsigned {
+            fn plus(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+            fn of(scalar: &Scalar) -> Option<Self> {
+                let primitive = scalar.as_primitive_opt()?;
+                match primitive.ptype() {
+                    <$signed as NativePType>::PTYPE => {
+                        primitive.typed_value::<$signed>().map(|v| v as Self)
+                    }
+                    <$unsigned as NativePType>::PTYPE => primitive.typed_value::<$unsigned>(),
+                    _ => None,
+                }
+            }
+            fn number(self, signed: bool) -> i128 {
+                match signed {
+                    true => i128::from(self as $signed),
+                    false => i128::from(self),
+                }
+            }
+            fn extremes(values: &[Self], signed: bool) -> Option<(i128, i128)> {
+                let first = values.first()?;
+                // Without a branch for each value, many at a time are compared.
+                Some(match signed {
+                    true => {
+                        let values = values.iter().map(|value| *value as $signed);
+                        let ends = (*first as $signed, *first as $signed);
+                        let (min, max) =
+                            values.fold(ends, |(min, max), value| (min.min(value), max.max(value)));
+                        (i128::from(min), i128::from(max))
+                    }
+                    false => {
+                        let ends = (*first, *first);
+                        let (min, max) = values
+                            .iter()
+                            .fold(ends, |(min, max), value| (min.min(*value), max.max(*value)));
+                        (i128::from(min), i128::from(max))
+                    }
+                })
+            }
+        }
+    };
+}
+
+unit!(u8, i8);
+unit!(u16, i16);
+unit!(u32, i32);
+unit!(u64, i64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extremes_depend_on_the_sign() {
+        assert_eq!(u8::extremes(&[3, 250, 7], false), Some((3, 250)));
+        assert_eq!(u8::extremes(&[3, 250, 7], true), Some((-6, 7)));
+        assert_eq!(u64::extremes(&[u64::MAX], true), Some((-1, -1)));
+        assert_eq!(u32::extremes(&[], true), None);
+    }
+}
