@@ -211,15 +211,20 @@ impl Filter {
         }
     }
 
-    /// The filter as the worker of a star pipeline tests it, if it is a range of integers.
+    /// The filter as the worker of a star pipeline tests it, if it is a range of integers or compares two columns of
+    /// them.
     fn tested(&self) -> Option<Predicate> {
-        let range = IntegerRange::of(&self.expr)?;
-        let [column] = self.conjunct.columns.as_slice() else {
-            return None;
+        let columns = self.conjunct.columns.as_slice();
+        let role = match (IntegerRange::of(&self.expr), columns, &self.comparison) {
+            (Some(range), [column], _) => Role::Test(IntegerRange {
+                column: *column,
+                ..range
+            }),
+            (_, _, Some(comparison)) => Role::Compare(comparison.clone()),
+            _ => return None,
         };
-        let column = *column;
         Some(Predicate {
-            role: Role::Test(IntegerRange { column, ..range }),
+            role,
             ..self.evaluated()
         })
     }

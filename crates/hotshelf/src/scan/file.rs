@@ -81,21 +81,6 @@ pub(crate) struct Morsel {
     pub(super) ahead_bytes: u64,
 }
 
-impl Morsel {
-    /// Its rows, as far as an Elf has not dropped them.
-    pub fn selection(&self) -> Mask {
-        match &self.selected {
-            Selected::Rows(mask) => mask.clone(),
-            Selected::Unknown => Mask::new_true((self.rows.end - self.rows.start) as usize),
-        }
-    }
-
-    /// Whether there are predicates to evaluate on its rows.
-    pub fn is_filtered(&self) -> bool {
-        self.file.to_evaluate(&self.selected).next().is_some()
-    }
-}
-
 impl FileScan {
     /// A file whose metadata is open already.
     pub(super) fn open(

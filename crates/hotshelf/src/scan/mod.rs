@@ -9,6 +9,7 @@
 //! give them or read the rows of some.
 
 mod begin;
+mod comparison;
 mod describe;
 mod env;
 mod file;
@@ -31,6 +32,7 @@ mod work;
 mod zones;
 
 pub(crate) use begin::{StarColumns, StarKeys};
+pub(crate) use comparison::{Comparing, Comparison, is_key_type};
 pub(crate) use env::ScanEnv;
 pub(crate) use file::Morsel;
 pub(crate) use filters::{DynamicFilter, IntegerRange, word_list};

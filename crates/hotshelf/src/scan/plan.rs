@@ -7,6 +7,7 @@ use hotshelf_cache::ColumnId;
 use hotshelf_store::data_file::TableFile;
 use vortex::expr::Expression;
 
+use super::comparison::Comparison;
 use super::filters::{DynamicFilter, IntegerRange, KnownPart};
 use super::numbers::RowsByFile;
 use super::read_first::ReadFirst;
@@ -82,6 +83,8 @@ pub(crate) enum Role {
     Evaluate,
     /// The worker of a star pipeline tests this range.
     Test(IntegerRange),
+    /// It compares these columns.
+    Compare(Comparison),
     /// A look-up does, so that it only skips row groups here.
     Prune,
 }
@@ -90,7 +93,8 @@ impl ScanPlan {
     /// Columns that the worker reads of every row group, before rows are chosen.
     pub fn worker_columns(&self) -> impl Iterator<Item = usize> {
         let tested = self.predicates.iter();
-        let tested = tested.filter(|predicate| matches!(predicate.role, Role::Test(_)));
+        let tested =
+            tested.filter(|predicate| matches!(predicate.role, Role::Test(_) | Role::Compare(_)));
         let tested = tested.flat_map(|predicate| predicate.columns.iter());
         self.keys.iter().chain(tested).copied()
     }
@@ -138,5 +142,15 @@ impl ScanPlan {
             }
         }
         ranges
+    }
+
+    /// The comparisons of columns that the worker makes.
+    pub fn comparisons(&self) -> Vec<Comparison> {
+        let roles = self.predicates.iter().map(|predicate| &predicate.role);
+        let comparisons = roles.filter_map(|role| match role {
+            Role::Compare(comparison) => Some(comparison.clone()),
+            _ => None,
+        });
+        comparisons.collect()
     }
 }

@@ -23,6 +23,7 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSe
 use parking_lot::Mutex;
 use vortex::expr::Expression;
 
+use super::comparison::Comparison;
 use super::env::ScanEnv;
 use super::filters::{DynamicFilter, convert};
 use super::metrics::{Reported, ScanMetrics};
@@ -78,6 +79,8 @@ pub(super) struct Filter {
     pub expr: Arc<dyn PhysicalExpr>,
     pub converted: Expression,
     pub conjunct: Conjunct,
+    /// What it compares, by indices in the table.
+    pub comparison: Option<Comparison>,
 }
 
 /// What takes a scan's rows.
@@ -487,6 +490,7 @@ impl TableScan {
                     condition: self.condition(part),
                     columns: self.table_columns(part),
                 },
+                comparison: self.comparison(part),
             });
         }
         self.filters.extend(taken);

@@ -30,6 +30,7 @@ use super::metrics::ScanMetrics;
 use super::numbers::{Numbers, with_numbers};
 use super::queue::ScanQueue;
 use crate::error::{Error, Result};
+use crate::index::Selected;
 use crate::pipelines::Observers;
 use crate::prices::computed;
 
@@ -204,7 +205,7 @@ impl Drop for Worker {
 /// The surviving rows of a row group.
 async fn read(queue: &ScanQueue, morsel: &Morsel, schema: &SchemaRef) -> Result<Survivors> {
     let typed = |error| morsel.file.segments.typed(error);
-    let (mask, took_ns) = computed(filter(morsel, morsel.selection())).await;
+    let (mask, took_ns) = computed(filter(morsel)).await;
     let mask = mask.map_err(typed)?;
     queue.work.test(morsel, took_ns);
     let mask = narrow_rows(queue, morsel, mask).await.map_err(typed)?;
@@ -233,9 +234,13 @@ async fn read(queue: &ScanQueue, morsel: &Morsel, schema: &SchemaRef) -> Result<
     })
 }
 
-/// Evaluates the predicates one after the other, each only on the rows that remain of some; but not those that the
-/// worker tests itself.
-pub(crate) async fn filter(morsel: &Morsel, mask: Mask) -> VortexResult<Mask> {
+/// Evaluates the predicates one after the other, each only on the rows that remain; but not those that the worker tests
+/// itself.
+pub(crate) async fn filter(morsel: &Morsel) -> VortexResult<Mask> {
+    let mask = match &morsel.selected {
+        Selected::Rows(mask) => mask.clone(),
+        Selected::Unknown => Mask::new_true((morsel.rows.end - morsel.rows.start) as usize),
+    };
     evaluate(morsel, mask, morsel.file.to_evaluate(&morsel.selected)).await
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::chunk::ChunkColumn;
+use super::column_pair::ColumnPair;
 use super::lookup::Lookup;
 use crate::scan::IntegerRange;
 
@@ -29,6 +30,8 @@ pub(super) enum Condition<'a> {
         set: &'a [u64],
     },
     Find(&'a Lookup),
+    /// Compared with another column.
+    Compare(ColumnPair),
 }
 
 /// How much work a test is, in multiples of a comparison. These are ratios of instruction counts: decoding is part of
@@ -36,6 +39,7 @@ pub(super) enum Condition<'a> {
 /// dependent loads.
 const RANGE_WORK: f64 = 1.0;
 const SET_WORK: f64 = 2.0;
+const COMPARE_WORK: f64 = 2.5;
 const FIND_WORK: f64 = 4.0;
 
 /// Once fewer than one row in this many remains, rows are tested one by one instead of 64 at a time. Ranges take a
@@ -48,6 +52,7 @@ impl Condition<'_> {
     pub fn work_on(&self, column: &ChunkColumn) -> f64 {
         match self {
             Self::Find(_) => FIND_WORK,
+            Self::Compare(_) => COMPARE_WORK,
             Self::WideSet { .. } => SET_WORK,
             Self::Set { .. } => SET_WORK / column.rows_per_run(),
             Self::Range { .. } => RANGE_WORK / column.rows_per_run(),

@@ -12,8 +12,8 @@ use super::chunk::Decodable;
 use super::condition::{Condition, look_up_condition, range_condition};
 use super::in_keys::InKeys;
 use super::kept::Kept;
-use super::keys::is_key_type;
 use super::prepare::Star;
+use crate::scan::is_key_type;
 use crate::scan::{DynamicFilter, IntegerRange, word_list};
 
 /// What is saved by a row that is dropped here, in tests of a row.

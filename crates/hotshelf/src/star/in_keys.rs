@@ -14,9 +14,10 @@ use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 
 use super::key_set::KeySet;
-use super::keys::{KeyColumn, is_key_type};
+use super::keys::KeyColumn;
 use super::lookup::Lookup;
 use super::matching::Matching;
+use crate::scan::is_key_type;
 
 /// No more build rows are remembered.
 const ROWS_MAX: usize = 1 << 22;

@@ -8,19 +8,6 @@ use arrow::datatypes::{ArrowNativeType, DataType};
 use datafusion::common::internal_err;
 use datafusion::error::Result as QueryResult;
 
-/// Whether keys of this type can be looked up: integers, dates, times.
-pub(super) fn is_key_type(data_type: &DataType) -> bool {
-    data_type.is_integer()
-        || matches!(
-            data_type,
-            DataType::Date32
-                | DataType::Date64
-                | DataType::Time32(_)
-                | DataType::Time64(_)
-                | DataType::Timestamp(_, _)
-        )
-}
-
 /// Rows in steps after which a cancelled query stops.
 pub(super) fn steps(row_count: usize) -> impl Iterator<Item = Range<usize>> {
     const STEP_ROWS: usize = 1 << 17;
@@ -38,7 +25,7 @@ pub(super) struct KeyColumn {
 }
 
 impl KeyColumn {
-    /// Reads a column of a type for which [`is_key_type`] holds.
+    /// Reads a column of a type for which [`is_key_type`](crate::scan::is_key_type) holds.
     pub fn new(array: &ArrayRef) -> QueryResult<Self> {
         const SIGNED: u64 = 1 << 63;
         let data = array.to_data();

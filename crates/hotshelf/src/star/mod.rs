@@ -18,6 +18,7 @@ mod again;
 mod aggregate;
 mod arithmetic;
 mod chunk;
+mod column_pair;
 mod condition;
 #[cfg(test)]
 mod corpus;
@@ -44,6 +45,7 @@ mod ran;
 mod recipe;
 mod rle;
 mod row_set;
+mod row_test;
 mod rows;
 mod rule;
 mod runs;
@@ -57,7 +59,6 @@ mod tallies;
 mod tally;
 #[cfg(test)]
 mod tests;
-mod turns;
 mod unit;
 mod validity;
 mod words;

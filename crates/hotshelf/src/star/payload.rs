@@ -25,7 +25,9 @@ impl Ready {
         let keys = self.star.joins.iter();
         let keys = keys.map(|join| self.star.scan.columns[join.probe_key]);
         let ranges = self.ranges.iter().map(|range| range.column);
-        let mut columns: Vec<usize> = keys.chain(ranges).collect();
+        let compared = self.comparisons.iter();
+        let compared = compared.flat_map(|comparison| [comparison.left, comparison.right]);
+        let mut columns: Vec<usize> = keys.chain(ranges).chain(compared).collect();
         columns.sort_unstable();
         columns.dedup();
         columns

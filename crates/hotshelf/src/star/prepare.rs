@@ -25,7 +25,9 @@ use super::rows::Attached;
 use super::shape::Join;
 use super::side::{Found, Side, build_side, keep_sides};
 use crate::look_ups::LookUpShelf;
-use crate::scan::{DynamicFilter, IntegerRange, ScanQueue, StarColumns, StarKeys, TableScan};
+use crate::scan::{
+    Comparison, DynamicFilter, IntegerRange, ScanQueue, StarColumns, StarKeys, TableScan,
+};
 use crate::settings::SessionSettings;
 
 /// A star as planned: what to look up, what rows must pass, what comes out.
@@ -140,6 +142,8 @@ pub(super) struct Ready {
     pub queue: Arc<ScanQueue>,
     /// Ranges that scanned rows have to be in, tested here.
     pub ranges: Vec<IntegerRange>,
+    /// Columns of scanned rows that are compared here.
+    pub comparisons: Vec<Comparison>,
     sides: Vec<Side>,
     pub codes: Option<Arc<GroupCodes>>,
     pub ran: Arc<Ran>,
@@ -229,6 +233,7 @@ async fn look_ups(star: Arc<Star>, context: Arc<TaskContext>) -> Result<Ready, U
     );
     Ok(Ready {
         ranges: queue.plan.tested_ranges(),
+        comparisons: queue.plan.comparisons(),
         queue,
         ran: Arc::new(ran),
         shelf,

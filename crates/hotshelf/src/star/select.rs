@@ -6,6 +6,7 @@ use vortex::error::VortexResult;
 use vortex::mask::{AllOr, Mask};
 
 use super::chunk::{CHUNK_ROWS, ChunkBuffer, ChunkColumn, Decodable};
+use super::column_pair::{ColumnPair, Side};
 use super::condition::{Condition, look_up_condition, range_condition};
 use super::hints::{Hint, Hints};
 use super::kept::Kept;
@@ -13,6 +14,7 @@ use super::lookup::MISS;
 use super::matching::Matching;
 use super::prepare::Ready;
 use super::row_set::{RowList, WORDS, count, first_rows, is_set};
+use super::row_test::{Listed, Origin, Test};
 use super::slots::{KeySlots, Slots, slots};
 use super::survivors::Survivors;
 
@@ -34,62 +36,9 @@ pub(super) struct Selector {
     near: Vec<u32>,
     /// Slots by row of the chunk, for look-ups in hash tables.
     hashed: Vec<Vec<u32>>,
-    /// What each range has kept so far.
-    ranges: Vec<Kept>,
+    /// What each range, and then each comparison, has kept so far.
+    filters: Vec<Kept>,
     hints: Hints,
-}
-
-/// A filter or look-up, made ready for how the column is stored in this row group.
-struct Test<'a> {
-    column: usize,
-    matching: Matching,
-    condition: Condition<'a>,
-    origin: Origin,
-    /// Rows of this row group.
-    kept: Kept,
-}
-
-/// The listed rows of a chunk, to be tested.
-struct Listed<'a> {
-    rows: &'a mut RowList,
-    /// A bit per row of the row group, where some are NULL.
-    valid: Option<&'a [u64]>,
-    /// The chunk's first row.
-    first: u32,
-    /// Whether those that pass are dropped.
-    anti: bool,
-}
-
-impl<'a> Listed<'a> {
-    fn of(rows: &'a mut RowList, test: &Test, chunk: usize, column: &'a ChunkColumn) -> Self {
-        Self {
-            rows,
-            valid: column.valid.beside_tests(),
-            first: (chunk * CHUNK_ROWS) as u32,
-            anti: test.matching == Matching::Anti,
-        }
-    }
-
-    fn keep(&mut self, mut passes: impl FnMut(usize) -> bool) {
-        let (anti, first) = (self.anti, self.first);
-        match self.valid {
-            None => self.rows.keep(|row| passes(row) != anti),
-            Some(valid) => self
-                .rows
-                .keep(|row| (passes(row) && is_set(valid, first + row as u32)) != anti),
-        }
-    }
-}
-
-/// What a test is made of, by number.
-#[derive(Clone, Copy)]
-enum Origin {
-    /// A range of the query.
-    Range(usize),
-    /// A look-up.
-    Join(usize),
-    /// What became known: rows that fail it are dropped above in any case.
-    Hint(usize),
 }
 
 impl Selector {
@@ -103,7 +52,7 @@ impl Selector {
             rows: RowList::default(),
             near: Vec::new(),
             hashed: vec![Vec::new(); ready.ran.count()],
-            ranges: vec![Kept::default(); ready.ranges.len()],
+            filters: vec![Kept::default(); ready.ranges.len() + ready.comparisons.len()],
             hints: Hints::default(),
         }
     }
@@ -204,7 +153,22 @@ impl Selector {
                 column,
                 matching: Matching::Inner,
                 condition: range_condition(range, &columns[column]),
-                origin: Origin::Range(idx),
+                origin: Origin::Filter(idx),
+                kept: Kept::default(),
+            })
+        });
+        let comparisons = ready.comparisons.iter().zip(ready.ranges.len()..);
+        let comparisons = comparisons.filter_map(|(comparison, idx)| {
+            let (left, right) = (place(comparison.left)?, place(comparison.right)?);
+            Some(Test {
+                column: left,
+                matching: Matching::Inner,
+                condition: Condition::Compare(ColumnPair::new(
+                    comparison.op,
+                    [&columns[left], &columns[right]],
+                    right,
+                )),
+                origin: Origin::Filter(idx),
                 kept: Kept::default(),
             })
         });
@@ -233,6 +197,7 @@ impl Selector {
             })
         });
         let mut tests: Vec<(f64, Test)> = ranges
+            .chain(comparisons)
             .chain(joins)
             .chain(hints)
             .map(|test| (self.benefit(ready, &test, columns), test))
@@ -244,7 +209,7 @@ impl Selector {
     /// Rows dropped per unit of work: what should come first.
     fn benefit(&self, ready: &Ready, test: &Test, columns: &[ChunkColumn]) -> f64 {
         let kept = match test.origin {
-            Origin::Range(idx) => self.ranges[idx].share_or(RANGE_KEPT),
+            Origin::Filter(idx) => self.filters[idx].share_or(RANGE_KEPT),
             Origin::Join(idx) => ready.ran.share_kept(idx),
             Origin::Hint(idx) => self.hints.share_kept(idx, Kept::default()),
         };
@@ -285,13 +250,16 @@ impl Selector {
                     self.rows.list(&self.remaining);
                     listed = true;
                 }
-                if listed {
-                    self.decode_listed(test.column, chunk, columns)?;
-                    live = self.test_listed(test, chunk, column);
-                } else {
-                    self.decode(test.column, chunk, columns)?;
-                    live = self.test_all(test, chunk, len, column);
+                for idx in test.columns() {
+                    match listed {
+                        true => self.decode_listed(idx, chunk, columns)?,
+                        false => self.decode(idx, chunk, columns)?,
+                    }
                 }
+                live = match listed {
+                    true => self.test_listed(test, chunk, columns),
+                    false => self.test_all(test, chunk, len, columns),
+                };
             }
             test.kept.kept += live as u64;
         }
@@ -341,7 +309,13 @@ impl Selector {
     }
 
     /// Tests all rows of a chunk, 64 at a time. Returns how many remain.
-    fn test_all(&mut self, test: &Test, chunk: usize, len: usize, column: &ChunkColumn) -> usize {
+    fn test_all(
+        &mut self,
+        test: &Test,
+        chunk: usize,
+        len: usize,
+        columns: &[ChunkColumn],
+    ) -> usize {
         self.found = self.remaining;
         let (buffer, found) = (&self.buffers[test.column], &mut self.found);
         let (backend, narrow) = (self.backend, &buffer.narrow[..len]);
@@ -362,10 +336,15 @@ impl Selector {
                 self.near.extend(buffer.wide()[..len].iter().map(slot));
                 backend.in_set(&self.near, 0, set, Combine::And, found);
             }
+            Condition::Compare(pair) => {
+                let sides = [test.column, pair.other];
+                let sides = sides.map(|idx| side(idx, columns, &self.buffers));
+                pair.test_all(backend, sides, (chunk, len), found);
+            }
             // Rows are listed before they are looked up in a hash table.
             Condition::Always | Condition::Find(_) => {}
         }
-        self.keep_found(test, chunk, column)
+        self.keep_found(test, chunk, &columns[test.column])
     }
 
     /// Takes over which of the listed rows passed. Returns how many remain.
@@ -394,7 +373,8 @@ impl Selector {
     }
 
     /// Tests the listed rows one by one. Returns how many remain.
-    fn test_listed(&mut self, test: &Test, chunk: usize, column: &ChunkColumn) -> usize {
+    fn test_listed(&mut self, test: &Test, chunk: usize, columns: &[ChunkColumn]) -> usize {
+        let column = &columns[test.column];
         let buffer = &self.buffers[test.column];
         let (narrow, wide) = (&buffer.narrow, buffer.wide());
         let narrow = |row: usize| narrow[row % CHUNK_ROWS];
@@ -415,6 +395,11 @@ impl Selector {
             Condition::WideSet { min, set } => listed.keep(|row| {
                 u32::try_from(wide(row).wrapping_sub(*min)).is_ok_and(|slot| is_set(set, slot))
             }),
+            Condition::Compare(pair) => {
+                let sides = [test.column, pair.other];
+                let sides = sides.map(|idx| side(idx, columns, &self.buffers));
+                listed.keep(|row| pair.passes(sides, chunk, row));
+            }
             Condition::Find(lookup) => match test.origin {
                 Origin::Join(join) => {
                     let slots = &mut self.hashed[join];
@@ -469,7 +454,7 @@ impl Selector {
     fn count(&mut self, ready: &Ready, tests: &[Test]) {
         for test in tests {
             match test.origin {
-                Origin::Range(idx) => self.ranges[idx].add(test.kept),
+                Origin::Filter(idx) => self.filters[idx].add(test.kept),
                 Origin::Join(join) => ready.ran.note(join, test.kept),
                 Origin::Hint(idx) => {
                     self.hints.add(idx, test.kept);
@@ -477,6 +462,14 @@ impl Selector {
                 }
             }
         }
+    }
+}
+
+/// A column and its decoded chunk.
+fn side<'a>(idx: usize, columns: &'a [ChunkColumn], buffers: &'a [ChunkBuffer]) -> Side<'a> {
+    Side {
+        column: &columns[idx],
+        buffer: &buffers[idx],
     }
 }
 

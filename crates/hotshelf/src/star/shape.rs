@@ -23,10 +23,10 @@ use super::declined::Declined;
 use super::determined::Lineage;
 use super::forecast::{Forecast, check_build, pass_through};
 use super::join_sides::{KeyPair, joined, looked_up_key, probe_side};
-use super::keys::is_key_type;
 use super::matching::Matching;
 use super::narrow::{Computed, Narrow, Source, WideColumns, parts_of, replace_columns, substitute};
 use crate::scan::TableScan;
+use crate::scan::is_key_type;
 
 /// Build sides above this estimate stay with DataFusion, which can partition them.
 const BUILD_ROWS_MAX: usize = 8_000_000;

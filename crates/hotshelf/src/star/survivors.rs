@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use vortex::array::ArrayRef;
 use vortex::buffer::BitBuffer;
 use vortex::error::VortexResult;
-use vortex::mask::{AllOr, Mask};
+use vortex::mask::Mask;
 
 use super::chunk::CHUNK_ROWS;
 
@@ -76,27 +76,8 @@ impl Survivors {
         }
     }
 
-    /// Drops those that are not in a mask of the row group's rows.
-    pub fn keep(&mut self, mask: &Mask) {
-        let bits = match mask.bit_buffer() {
-            AllOr::All => return,
-            AllOr::None => None,
-            AllOr::Some(bits) => Some(bits),
-        };
-        let is_kept: Vec<bool> = self
-            .rows
-            .iter()
-            .map(|row| bits.is_some_and(|bits| bits.value(*row as usize)))
-            .collect();
-        for places in self.places.iter_mut().chain([&mut self.rows]) {
-            let mut kept = is_kept.iter();
-            places.retain(|_| kept.next().copied().unwrap_or(false));
-        }
-        self.mask = OnceLock::new();
-    }
-
     /// A bit per row of the row group.
-    pub fn mask(&self) -> &Mask {
+    fn mask(&self) -> &Mask {
         self.mask.get_or_init(|| {
             if self.rows.len() == self.row_count {
                 return Mask::new_true(self.row_count);
@@ -104,34 +85,5 @@ impl Survivors {
             let rows = self.rows.iter().map(|row| *row as usize);
             Mask::from_buffer(BitBuffer::from_indices(self.row_count, rows))
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn survivors_that_are_dropped_leave_no_place() {
-        let survivors = || Survivors {
-            rows: vec![1, 4, 6, 9],
-            places: vec![vec![10, 40, 60, 90], Vec::new()],
-            ..Survivors::new(10, 2)
-        };
-        let mask = |rows: &[usize]| Mask::from_indices(10, rows.iter().copied());
-        let kept = |rows: &[usize]| {
-            let mut survivors = survivors();
-            assert_eq!(survivors.mask().true_count(), 4);
-            survivors.keep(&mask(rows));
-            assert_eq!(survivors.mask().true_count(), survivors.count());
-            (survivors.rows, survivors.places)
-        };
-        assert_eq!(
-            kept(&[0, 4, 5, 9]),
-            (vec![4, 9], vec![vec![40, 90], vec![]])
-        );
-        assert_eq!(kept(&[]), (vec![], vec![vec![], vec![]]));
-        let all: Vec<usize> = (0..10).collect();
-        assert_eq!(kept(&all), (survivors().rows, survivors().places));
     }
 }

@@ -12,7 +12,6 @@ use super::rows::Rows;
 use super::select::Selector;
 use super::stored::Payload;
 use super::survivors::Survivors;
-use super::turns::{First, Turns};
 use crate::error::{Error, Result};
 use crate::prices::computed;
 use crate::scan::{Morsel, filter, narrow_rows, rows_on_the_way};
@@ -43,7 +42,6 @@ pub(super) struct Worker {
     group_bytes_max: usize,
     batch_rows: usize,
     selector: Selector,
-    turns: Turns,
     /// Row groups whose bytes have arrived.
     taken: VecDeque<Morsel>,
     /// Groups that are on their way out.
@@ -84,7 +82,6 @@ impl Worker {
         };
         Ok(Self {
             selector: Selector::new(&ready),
-            turns: Turns::default(),
             ready,
             schema,
             sink,
@@ -163,15 +160,7 @@ impl Worker {
     async fn read(&mut self, morsel: &Morsel) -> Result<bool> {
         let typed = |error| morsel.file.segments.typed(error);
         let ready = self.ready.clone();
-        let tested_by = self.selector.columns(&ready);
-        let first = match !tested_by.is_empty() && morsel.is_filtered() {
-            true => self.turns.next(),
-            false => First::Filters,
-        };
-        let (mask, mut filter_ns) = match first {
-            First::Filters => computed(filter(morsel, morsel.selection())).await,
-            First::LookUps => (Ok(morsel.selection()), 0.0),
-        };
+        let (mask, filter_ns) = computed(filter(morsel)).await;
         let mask = mask.map_err(typed)?;
         let mask = narrow_rows(&ready.queue, morsel, mask)
             .await
@@ -181,6 +170,7 @@ impl Worker {
             ready.queue.work.test(morsel, filter_ns);
             return Ok(false);
         }
+        let tested_by = self.selector.columns(&ready);
         let mut columns = Vec::with_capacity(tested_by.len());
         for column in &tested_by {
             columns.push(ready.chunk_column(morsel, *column).await?);
@@ -193,14 +183,8 @@ impl Worker {
             columns: &columns,
         };
         let start_ns = thread_time_ns();
-        let mut survivors = self.selector.select(&ready, tested, &mask).map_err(typed)?;
+        let survivors = self.selector.select(&ready, tested, &mask).map_err(typed)?;
         let select_ns = thread_time_ns().saturating_sub(start_ns) as f64;
-        if first == First::LookUps && survivors.count() > 0 {
-            let (mask, took_ns) = computed(filter(morsel, survivors.mask().clone())).await;
-            survivors.keep(&mask.map_err(typed)?);
-            filter_ns += took_ns;
-        }
-        self.turns.note(first, mask.len(), filter_ns + select_ns);
         ready.queue.work.test(morsel, filter_ns + select_ns);
         ready.wait_for_look_ups(survivors.asked, survivors.count());
         if survivors.count() == 0 {

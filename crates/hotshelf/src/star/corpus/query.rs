@@ -61,6 +61,12 @@ const FILTERS: &[&str] = &[
     "f.v_unsigned < 900 AND f.v_money IS NOT NULL",
     "abs(f.v_tiny) = 2",
     "f.v_tiny <> 0 AND f.v_int / f.v_tiny > 10",
+    "f.v_day < f.v_due",
+    "f.v_day >= f.v_due",
+    "f.v_int >= f.v_other AND f.v_int <> f.v_other",
+    "f.v_int = f.v_other OR f.v_bool",
+    "f.v_big > f.v_large",
+    "f.v_unsigned <= f.v_unsigned_other",
 ];
 const DIMENSION_FILTERS: &[&str] = &[
     "{}.b < 20",

@@ -68,6 +68,16 @@ pub(super) const VALUES: &[(&str, &str)] = &[
         "arrow_cast(978307200000000 + value % 300 * 3600000000, 'Timestamp(Microsecond, None)')",
     ),
     ("v_bool", "value % 3 = 0"),
+    ("v_other", "CAST(value * 3 % 301 - 100 AS INT)"),
+    ("v_large", "value * 999983 - value % 3 * 5000000"),
+    (
+        "v_unsigned_other",
+        "CAST(value * 17 % 6000 AS INT UNSIGNED)",
+    ),
+    (
+        "v_due",
+        "CAST(DATE '1993-01-01' + CAST(value * 17 % 2000 AS INT) AS DATE)",
+    ),
 ];
 
 /// A scanned table `f` with dimensions `d0`, `d1`, … and `far`, to which dimensions refer.
