@@ -315,7 +315,8 @@ mod tests {
                 GROUP BY s.name",
             "SELECT s.name, sum(f.n) FROM f, s WHERE f.k = s.k GROUP BY s.name",
             "SELECT s.name, avg(f.n) FROM f, p, s WHERE f.a = p.a AND f.b = p.b AND f.k = s.k GROUP BY s.name",
-            "SELECT s.name, f.n, count(*) FROM f, p, s WHERE f.a = p.a AND f.b = p.b AND f.k = s.k GROUP BY s.name, f.n",
+            "SELECT s.name, f.n, count(*) FROM f, p, s WHERE f.a = p.a AND f.b = p.b AND f.k = s.k \
+                GROUP BY s.name, f.n",
         ] {
             before_after("early_groups", &[ROWS, PAIRS, query]).is_the_same();
         }

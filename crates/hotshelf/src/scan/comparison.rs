@@ -3,17 +3,15 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Schema};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 
-use super::source::TableScan;
-
 /// Two columns of integers, dates or times are compared. No row passes where one of them is NULL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Comparison {
-    /// Columns, by their indices.
+    /// Columns, by index in the table.
     pub left: usize,
     pub right: usize,
     pub op: Comparing,
@@ -72,29 +70,24 @@ impl Comparing {
 }
 
 impl Comparison {
-    /// The predicate as a comparison of columns, by their indices in its input, if it is one.
-    pub fn of(predicate: &Arc<dyn PhysicalExpr>) -> Option<Self> {
+    /// A predicate over some columns of a table as a comparison of two of them, by their indices in the table, if they
+    /// are integers, dates or times.
+    pub fn of(
+        predicate: &Arc<dyn PhysicalExpr>,
+        schema: &Schema,
+        in_table: &[usize],
+    ) -> Option<Self> {
         let binary = predicate.downcast_ref::<BinaryExpr>()?;
-        let column = |side: &Arc<dyn PhysicalExpr>| Some(side.downcast_ref::<Column>()?.index());
+        let [left, right] = [binary.left(), binary.right()];
+        let index = |side: &Arc<dyn PhysicalExpr>| Some(side.downcast_ref::<Column>()?.index());
+        let (left, right) = (index(left)?, index(right)?);
+        let data_type = |idx: usize| Some(schema.fields().get(idx)?.data_type());
+        let compared = data_type(left)?;
+        (data_type(right)? == compared && is_key_type(compared)).then_some(())?;
         Some(Self {
-            left: column(binary.left())?,
-            right: column(binary.right())?,
+            left: *in_table.get(left)?,
+            right: *in_table.get(right)?,
             op: Comparing::of(*binary.op())?,
-        })
-    }
-}
-
-impl TableScan {
-    /// A predicate over the output as a comparison of two columns of the table, if they are integers, dates or times.
-    pub(super) fn comparison(&self, predicate: &Arc<dyn PhysicalExpr>) -> Option<Comparison> {
-        let comparison = Comparison::of(predicate)?;
-        let data_type = |idx: usize| Some(self.schema.fields().get(idx)?.data_type());
-        let (left, right) = (data_type(comparison.left)?, data_type(comparison.right)?);
-        (left == right && is_key_type(left)).then_some(())?;
-        Some(Comparison {
-            left: *self.columns.get(comparison.left)?,
-            right: *self.columns.get(comparison.right)?,
-            ..comparison
         })
     }
 }

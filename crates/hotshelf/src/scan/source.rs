@@ -490,7 +490,7 @@ impl TableScan {
                     condition: self.condition(part),
                     columns: self.table_columns(part),
                 },
-                comparison: self.comparison(part),
+                comparison: Comparison::of(part, &self.schema, &self.columns),
             });
         }
         self.filters.extend(taken);

@@ -238,7 +238,7 @@ mod tests {
                 }
             }
             // Beyond the last run there is nothing.
-            let beyond = rows.next_multiple_of(CHUNK_ROWS) / CHUNK_ROWS;
+            let beyond = rows.div_ceil(CHUNK_ROWS);
             prop_assert!(runs.decode_rows(beyond, reference, 0..1, &mut [0]).is_err());
             prop_assert!(runs.of_chunk(rows.div_ceil(CHUNK_ROWS), CHUNK_ROWS, reference).is_none());
         }

@@ -8,7 +8,7 @@ use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator};
 
 /// Whether an expression gives a value whatever its columns are, and always the same. A division, or a cast of text to
 /// a number, may fail for a row that another join drops.
-pub(in crate::plan) fn cannot_fail(expr: &Expr, schema: &DFSchema) -> bool {
+pub(crate) fn cannot_fail(expr: &Expr, schema: &DFSchema) -> bool {
     let mut safe = true;
     let visited = expr.apply(|part| {
         safe &= is_safe(part, schema);
