@@ -145,7 +145,7 @@ impl Cursor {
         let tables = probing.tables;
         if self.candidates.are_pairs {
             let is_narrow = self.rows.value_bytes.is_none() && !may_be_long(tables);
-            return match is_narrow {
+            return match is_narrow && self.candidates.are_single {
                 true => self.take_pairs(),
                 false => self.find_equal(probing, |_, _| true),
             };

@@ -1,14 +1,15 @@
 //! Finding rows by the key itself, without its hash: where keys are one word each and lie close together.
 //!
-//! A bit for each key between the least and the greatest says whether it has rows. If no key repeats, rows are kept in
-//! the order of their keys: then the number of bits before a key's is the number of its row.
+//! A bit for each key between the least and the greatest says whether it has rows, and rows are kept in the order of
+//! their keys: the number of bits before a key's is its own number, which is that of its row if no key repeats, and
+//! else says where its rows end. Rows that probe in about the order of their keys find theirs close together.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use hotshelf_tier::region::{prefer_huge_pages, shared_words};
 use hotshelf_tier::simd::prefetch;
 
-use super::part::{Part, place};
+use super::part::{Part, ROW_BITS, place};
 use super::store::{Partition, RowStore};
 use crate::TableShelf;
 use crate::memory::Charge;
@@ -30,22 +31,28 @@ pub struct Direct {
     len: u64,
     /// A bit for each key that has rows, and a word without any at the end.
     bits: Vec<u64>,
-    /// The keys with rows before those of each word, if rows are in the order of their keys.
-    before: Option<Vec<u32>>,
+    /// The keys with rows before those of each word.
+    before: Vec<u32>,
+    /// Whether no key repeats.
+    is_unique: bool,
+    /// Where the rows of each key end, if some repeat, by the key's number and one: all are in one part.
+    ends: Vec<u32>,
+    /// Where those end that are there so far, while rows are put in their places.
+    filled: Vec<AtomicU32>,
     /// Rows of a part: two to the power of this.
     part_bits: u32,
     charge: Charge,
 }
 
 impl Direct {
-    /// For the rows of all partitions, whose keys lie in this range, and whether no key repeats. `None`: keys lie too
-    /// far apart, or there is no memory.
+    /// For the rows of all partitions, whose keys lie in this range. `None`: keys lie too far apart, or there is no
+    /// memory.
     pub fn build(
         store: &RowStore,
         partitions: &[Partition],
         (least, greatest): (u64, u64),
         threads: usize,
-    ) -> Option<(Self, bool)> {
+    ) -> Option<Self> {
         let rows: u64 = partitions.iter().map(|partition| partition.rows).sum();
         let len = greatest.checked_sub(least)?.checked_add(1)?;
         if len > KEYS_PER_ROW_MAX.saturating_mul(rows).max(KEYS_MAX_MIN) {
@@ -62,19 +69,30 @@ impl Direct {
         if store.stop().is_raised() {
             return None;
         }
-        let direct = Self {
+        Some(Self {
             least,
             len,
             bits,
-            before: None,
+            before: Vec::new(),
+            is_unique,
+            ends: Vec::new(),
+            filled: Vec::new(),
             part_bits: 0,
             charge,
-        };
-        Some((direct, is_unique))
+        })
     }
 
-    /// Prepares for rows in the order of their keys, none of which repeats. False: there is no memory.
-    pub fn count(&mut self) -> bool {
+    /// Whether each key has one row.
+    pub fn is_unique(&self) -> bool {
+        self.is_unique
+    }
+
+    /// Prepares for the rows of all partitions in the order of their keys. False: there is no memory.
+    pub fn count(&mut self, store: &RowStore, partitions: &[Partition], threads: usize) -> bool {
+        self.count_keys() && (self.is_unique || self.count_rows(store, partitions, threads))
+    }
+
+    fn count_keys(&mut self) -> bool {
         if !self.charge.try_grow(4 * self.bits.len() as u64) {
             return false;
         }
@@ -93,21 +111,70 @@ impl Direct {
             .next_power_of_two()
             .trailing_zeros()
             .max(PART_BITS_MIN);
-        self.before = Some(before);
+        self.before = before;
         true
     }
 
+    /// Finds where the rows of each key will begin: where those end that are there so far.
+    fn count_rows(&mut self, store: &RowStore, partitions: &[Partition], threads: usize) -> bool {
+        let rows: u64 = partitions.iter().map(|partition| partition.rows).sum();
+        let keys: usize = self
+            .bits
+            .iter()
+            .map(|word| word.count_ones() as usize)
+            .sum();
+        if rows > u64::from(u32::MAX) || !self.charge.try_grow(4 * (keys as u64 + 1)) {
+            return false;
+        }
+        self.part_bits = ROW_BITS - 1;
+        self.filled = (0..=keys).map(|_| AtomicU32::new(0)).collect();
+        let stride = store.layout().stride();
+        let next = AtomicUsize::new(0);
+        let count_some = || {
+            while let Some(partition) = partitions.get(next.fetch_add(1, Relaxed)) {
+                if store.stop().is_raised() {
+                    return;
+                }
+                let words = partition.chunks.iter().map(|chunk| chunk.words.as_slice());
+                for row in words.flat_map(|words| words.chunks_exact(stride)) {
+                    self.next_row(row[0]);
+                }
+            }
+        };
+        on_threads(threads, count_some);
+        let mut sum = 0;
+        for end in &mut self.filled {
+            let end = end.get_mut();
+            (sum, *end) = (sum + *end, sum);
+        }
+        true
+    }
+
+    /// Called when all rows are in their places.
+    pub fn finish(&mut self) {
+        let filled = std::mem::take(&mut self.filled).into_iter();
+        self.ends = filled.map(AtomicU32::into_inner).collect();
+    }
+
+    /// The place of one more row of a key that repeats. All rows of a key are in one partition, and no other thread has
+    /// that.
+    #[inline(always)]
+    fn next_row(&self, key: u64) -> usize {
+        let end = &self.filled[self.number(key) + 1];
+        let row = end.load(Relaxed);
+        end.store(row + 1, Relaxed);
+        row as usize
+    }
+
     pub fn bytes(&self) -> u64 {
-        let before = self.before.as_ref().map_or(0, Vec::len);
-        (8 * self.bits.len() + 4 * before) as u64
+        (8 * self.bits.len() + 4 * (self.before.len() + self.ends.len())) as u64
     }
 
     /// Moves what is known about keys to a shelf.
     pub fn put_on(&self, shelf: &dyn TableShelf) {
         shelf.place(bytemuck::cast_slice(&self.bits));
-        if let Some(before) = &self.before {
-            shelf.place(bytemuck::cast_slice(before));
-        }
+        shelf.place(bytemuck::cast_slice(&self.before));
+        shelf.place(bytemuck::cast_slice(&self.ends));
     }
 
     /// Rows of a part, all but the last.
@@ -115,19 +182,29 @@ impl Direct {
         1 << self.part_bits
     }
 
-    /// Where the row of a key goes that has one: its part, and its number there.
+    /// The number of a key that has rows, among those that have.
     #[inline(always)]
-    pub fn place(&self, before: &[u32], key: u64) -> (usize, usize) {
+    fn number(&self, key: u64) -> usize {
         let number = (key - self.least) as usize;
         let (word, bit) = (number / 64, number % 64);
         let smaller = self.bits[word] & ((1 << bit) - 1);
-        let row = before[word] as usize + smaller.count_ones() as usize;
-        (row >> self.part_bits, row & (self.part_rows() - 1))
+        self.before[word] as usize + smaller.count_ones() as usize
     }
 
-    /// The keys before each word's, if rows are in the order of their keys.
-    pub fn before(&self) -> Option<&[u32]> {
-        self.before.as_deref()
+    /// Where the next row of a key goes that has one: its part, and its number there.
+    #[inline(always)]
+    pub fn take_place(&self, key: u64) -> (usize, usize) {
+        match self.is_unique {
+            true => self.place(key),
+            false => (0, self.next_row(key)),
+        }
+    }
+
+    /// Where the only row of a key is.
+    #[inline(always)]
+    fn place(&self, key: u64) -> (usize, usize) {
+        let row = self.number(key);
+        (row >> self.part_bits, row & (self.part_rows() - 1))
     }
 
     /// Replaces `rows` by the numbers of the keys that have rows, of those that `counts` says count.
@@ -146,26 +223,33 @@ impl Direct {
         rows.truncate(count);
     }
 
-    /// Replaces `starts` by the places of the only rows of keys that have one. False: rows are not in the order of
-    /// their keys.
+    /// Replaces `starts` and `ends` by the places of the rows of keys that have some.
     pub fn places(
         &self,
         keys: &[u64],
         rows: &[u32],
         parts: &[Part],
         stride: usize,
-        starts: &mut Vec<u64>,
-    ) -> bool {
-        let Some(before) = &self.before else {
-            return false;
-        };
+        (starts, ends): (&mut Vec<u64>, &mut Vec<u64>),
+    ) {
         starts.clear();
-        starts.extend(rows.iter().map(|&row| {
-            let (part, row) = self.place(before, keys[row as usize]);
-            prefetch(&parts[part].rows, row * stride);
-            place(part, row)
-        }));
-        true
+        ends.clear();
+        if self.is_unique {
+            starts.extend(rows.iter().map(|&row| {
+                let (part, row) = self.place(keys[row as usize]);
+                prefetch(&parts[part].rows, row * stride);
+                place(part, row)
+            }));
+            ends.extend(starts.iter().map(|start| start + 1));
+            return;
+        }
+        for &row in rows {
+            let number = self.number(keys[row as usize]);
+            let start = self.ends[number] as usize;
+            prefetch(&parts[0].rows, start * stride);
+            starts.push(place(0, start));
+            ends.push(place(0, self.ends[number + 1] as usize));
+        }
     }
 }
 

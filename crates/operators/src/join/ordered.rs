@@ -1,4 +1,4 @@
-//! Rows in the order of their keys, none of which repeats.
+//! Rows in the order of their keys.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -28,7 +28,7 @@ pub fn build(
     let mark_bytes = if marks { rows.div_ceil(8) } else { 0 };
     let mut charge = Charge::adopt(store.grant(), 0);
     let bytes = rows * stride as u64 * 8 + mark_bytes;
-    if !charge.try_grow(bytes) || !direct.count() {
+    if !charge.try_grow(bytes) || !direct.count(store, &partitions, threads) {
         return Err(partitions);
     }
     let lens = part_lens(rows as usize, direct.part_rows());
@@ -40,6 +40,7 @@ pub fn build(
         parts: words.iter_mut().map(|words| shared_words(words)).collect(),
     }
     .run(partitions, threads);
+    direct.finish();
     let heap_bytes = heaps.iter().map(|heap| heap.capacity() as u64).sum();
     charge.adopt_more(heap_bytes);
     let mut parts: Vec<Part> = words
@@ -116,12 +117,11 @@ impl Scattering<'_> {
     }
 
     fn scatter<const STRIDE: usize>(&self, words: &[u64]) {
-        let before = self.direct.before().expect("keys were counted");
         let (rows, _) = words.as_chunks::<STRIDE>();
         let mut places = [(0, 0); AHEAD];
         for rows in rows.chunks(AHEAD) {
             for (place, row) in places.iter_mut().zip(rows) {
-                *place = self.direct.place(before, row[0]);
+                *place = self.direct.take_place(row[0]);
                 prefetch(self.parts[place.0], place.1 * STRIDE);
             }
             for (place, row) in places.iter().zip(rows) {
@@ -134,10 +134,9 @@ impl Scattering<'_> {
     }
 
     fn scatter_wide(&self, words: &[u64]) {
-        let before = self.direct.before().expect("keys were counted");
         let stride = self.store.layout().stride();
         for row in words.chunks_exact(stride) {
-            let (part, number) = self.direct.place(before, row[0]);
+            let (part, number) = self.direct.take_place(row[0]);
             let words = &self.parts[part][number * stride..(number + 1) * stride];
             let words = words.iter().zip(row);
             words.for_each(|(word, value)| word.store(*value, Relaxed));

@@ -1,18 +1,19 @@
 //! What remains of a join when all right rows have arrived, and which of it a thread does next.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::cursor::Scan;
 use super::pair::{Pair, Shared};
-use super::run::Run;
+use super::run::{Run, SCAN_ROWS};
 use super::share::Share;
 use super::table::Tables;
 
 /// What remains.
 #[derive(Default)]
 pub struct Rest {
-    /// Parts of the table, whose rows are returned apart from pairs.
-    scans: Vec<(Arc<Tables>, usize)>,
+    /// Rows of parts of the table, which are returned apart from pairs.
+    scans: Vec<(Arc<Tables>, usize, Range<usize>)>,
     pairs: Vec<Pair>,
     /// Pairs that threads are joining.
     runs: Vec<Arc<Run>>,
@@ -39,9 +40,13 @@ impl Rest {
 
     /// Adds the parts of a table.
     pub fn add_scans(&mut self, tables: &Arc<Tables>) {
-        let parts = 0..tables.parts();
-        let scans = parts.map(|part| (Arc::clone(tables), part));
-        self.scans.extend(scans);
+        for part in 0..tables.parts() {
+            let (rows, _) = tables.part_rows(part);
+            let starts = (0..rows).step_by(SCAN_ROWS);
+            let scans = starts.map(|start| (part, start..rows.min(start + SCAN_ROWS)));
+            self.scans
+                .extend(scans.map(|(part, rows)| (Arc::clone(tables), part, rows)));
+        }
     }
 
     /// Pairs that no thread has begun with.
@@ -62,9 +67,8 @@ impl Rest {
         if large.is_some() {
             return Next::Later;
         }
-        if let Some((tables, part)) = self.scans.pop() {
-            let (rows, _) = tables.part_rows(part);
-            return Next::Work(Work::Scan(tables, Scan::new(part, 0..rows)));
+        if let Some((tables, part, rows)) = self.scans.pop() {
+            return Next::Work(Work::Scan(tables, Scan::new(part, rows)));
         }
         if let Some(share) = self.begin_pair(shared) {
             return Next::Work(Work::Share(share));

@@ -25,7 +25,7 @@ use crate::Result;
 use crate::partitions::{PARTITION_BITS, Scatter, partition_of};
 
 /// Rows of a table that a thread returns at a turn.
-const SCAN_ROWS: usize = 1 << 16;
+pub const SCAN_ROWS: usize = 1 << 16;
 
 /// A pair that is being joined. Threads share it.
 pub struct Run {

@@ -9,7 +9,7 @@ use super::ordered;
 use super::part::{FILTER_BITS, Part, PartOptions, ROW_BITS, filter_of};
 use super::store::RowStore;
 use crate::Result;
-use crate::keys::{Keys, hash_word};
+use crate::keys::Keys;
 use crate::memory::Charge;
 use crate::partitions::{NO_KEY, PARTITION_BITS, PARTITIONS};
 use crate::threads::on_threads;
@@ -31,14 +31,6 @@ pub struct Tables {
     heap_part_mask: usize,
 }
 
-/// What comes of rows whose keys may lie close together.
-enum DirectTables {
-    /// Parts in the order of keys.
-    Ordered(Direct, Vec<Part>),
-    /// Keys repeat, or lie too far apart, or memory is short.
-    Hashed(Option<Direct>),
-}
-
 /// Probe rows whose slot may have their key, and the slot's rows.
 #[derive(Default)]
 pub struct Candidates {
@@ -47,19 +39,18 @@ pub struct Candidates {
     pub ends: Vec<u64>,
     /// Whether their keys are known to be equal.
     pub are_pairs: bool,
+    /// Whether each has one row.
+    pub are_single: bool,
 }
 
 impl Tables {
     /// The tables of a store whose rows have all arrived. Partitions that do not fit are spilled.
     pub fn build(store: &RowStore, marks: bool, threads: usize) -> Result<Self> {
         let layout = store.layout();
-        let direct = match DirectTables::build(store, marks, threads) {
-            DirectTables::Ordered(direct, parts) => {
-                store.stop().check()?;
-                return Self::in_order(store, marks, direct, parts);
-            }
-            DirectTables::Hashed(direct) => direct,
-        };
+        if let Some((direct, parts)) = in_order_of_keys(store, marks, threads) {
+            store.stop().check()?;
+            return Self::in_order(store, marks, direct, parts);
+        }
         let skip_bits = PARTITION_BITS * (store.level() + 1);
         let next = AtomicU64::new(0);
         let build = || -> Result<Vec<(usize, Part)>> {
@@ -95,7 +86,7 @@ impl Tables {
         store.finish()?;
         Ok(Self {
             layout: Arc::clone(layout),
-            direct: direct.filter(|_| resident == u64::MAX),
+            direct: None,
             heap_part_mask: usize::MAX,
             parts,
             part_shift: 64 - skip_bits,
@@ -235,13 +226,10 @@ impl Tables {
             rows, starts, ends, ..
         } = found;
         direct.find(words, has_key, rows);
-        if !direct.places(words, rows, &self.parts, self.layout.stride(), starts) {
-            let of_row = |row: u32| hash_word(words[row as usize]);
-            return self.slots_of(rows, of_row, starts, ends);
-        }
-        ends.clear();
-        ends.extend(starts.iter().map(|start| start + 1));
+        let stride = self.layout.stride();
+        direct.places(words, rows, &self.parts, stride, (starts, ends));
         found.are_pairs = true;
+        found.are_single = direct.is_unique();
     }
 
     fn candidates_of(
@@ -380,28 +368,19 @@ impl Tables {
     }
 }
 
-impl DirectTables {
-    fn build(store: &RowStore, marks: bool, threads: usize) -> Self {
-        let Some(range) = store.key_range() else {
-            return Self::Hashed(None);
-        };
-        let Some(partitions) = store.take_all_resident() else {
-            return Self::Hashed(None);
-        };
-        let direct = Direct::build(store, &partitions, range, threads);
-        let (partitions, direct) = match direct {
-            Some((mut direct, true)) => {
-                match ordered::build(store, partitions, &mut direct, marks, threads) {
-                    Ok(parts) => return Self::Ordered(direct, parts),
-                    // Where there is no memory for that, there is better use of the bitmap's.
-                    Err(partitions) => (partitions, None),
-                }
-            }
-            direct => (partitions, direct.map(|(direct, _)| direct)),
-        };
-        store.put_back(partitions);
-        Self::Hashed(direct)
-    }
+/// The rows of a store in the order of their keys; none where these lie too far apart, or memory is short.
+fn in_order_of_keys(store: &RowStore, marks: bool, threads: usize) -> Option<(Direct, Vec<Part>)> {
+    let range = store.key_range()?;
+    let partitions = store.take_all_resident()?;
+    let partitions = match Direct::build(store, &partitions, range, threads) {
+        Some(mut direct) => match ordered::build(store, partitions, &mut direct, marks, threads) {
+            Ok(parts) => return Some((direct, parts)),
+            Err(partitions) => partitions,
+        },
+        None => partitions,
+    };
+    store.put_back(partitions);
+    None
 }
 
 /// Rows at places of tables.

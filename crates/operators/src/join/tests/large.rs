@@ -94,3 +94,78 @@ fn many_different_keys_find_their_own_rows() {
         .count();
     assert_eq!(counts, [30_011 - pairs, 40_009 - pairs, pairs]);
 }
+
+#[test]
+fn keys_that_repeat_find_all_of_their_rows() {
+    let numbered = |numbers: &mut dyn Iterator<Item = i64>| {
+        let numbers: Vec<i64> = numbers.collect();
+        let rows = 0..numbers.len() as i64;
+        let columns: [(&str, ArrayRef); 2] = [
+            ("number", Arc::new(Int64Array::from_iter_values(numbers))),
+            ("row", Arc::new(Int64Array::from_iter_values(rows))),
+        ];
+        RecordBatch::try_from_iter(columns).unwrap()
+    };
+    // Each number up to five times, and one of them 5000 times.
+    let repeated = (0..9_001i64)
+        .flat_map(|number| std::iter::repeat_n(number * 7 - 300, 1 + number as usize % 5));
+    let left = numbered(&mut repeated.chain(std::iter::repeat_n(14, 5_000)));
+    let right = numbered(&mut (-400..30_000).map(|number| number * 3 % 40_000));
+    let values = |batch: &RecordBatch, column: usize| {
+        batch.column(column).as_primitive::<Int64Type>().clone()
+    };
+    let (left_numbers, right_numbers) = (values(&left, 0), values(&right, 0));
+    let mut rows_of = std::collections::HashMap::<i64, u64>::new();
+    left_numbers
+        .values()
+        .iter()
+        .for_each(|number| *rows_of.entry(*number).or_default() += 1);
+    let partners = |number: &i64| rows_of.get(number).copied().unwrap_or(0);
+    let pairs: u64 = right_numbers.values().iter().map(partners).sum();
+    let lonely_right = right_numbers
+        .values()
+        .iter()
+        .filter(|number| partners(number) == 0)
+        .count() as u64;
+    let probing: std::collections::HashSet<i64> = right_numbers.values().iter().copied().collect();
+    let lonely_left = left_numbers
+        .values()
+        .iter()
+        .filter(|number| !probing.contains(number))
+        .count() as u64;
+    let left_rows = left.num_rows() as u64;
+    for threads in [1, 2] {
+        for (kind, expected) in [
+            (JoinKind::Inner, pairs),
+            (JoinKind::Full, pairs + lonely_left + lonely_right),
+            (JoinKind::LeftSemi, left_rows - lonely_left),
+            (JoinKind::LeftAnti, lonely_left),
+        ] {
+            let mut spec = count_spec(left.schema_ref());
+            spec.kind = kind;
+            let has_both = matches!(kind, JoinKind::Inner | JoinKind::Full);
+            spec.output = match has_both {
+                true => vec![(Side::Left, 0), (Side::Right, 0)],
+                false => vec![(Side::Left, 0)],
+            };
+            let field = left.schema().field(0).clone().with_nullable(true);
+            spec.schema = Arc::new(Schema::new(vec![field; spec.output.len()]));
+            let test = TestEnvironment::new(FixedPool::new(1 << 30));
+            let output = join(&spec, [&left, &right], &test.environment, threads).unwrap();
+            let mut rows = 0;
+            for batch in &output {
+                rows += batch.num_rows() as u64;
+                if has_both {
+                    let (left, right) = (values(batch, 0), values(batch, 1));
+                    let mut both = left.iter().zip(right.iter());
+                    assert!(
+                        both.all(|(left, right)| left.is_none()
+                            || right.is_none()
+                            || left == right)
+                    );
+                }
+            }
+            assert_eq!(rows, expected, "{kind:?}, {threads} threads");
+        }
+    }
+}
