@@ -42,9 +42,14 @@ pub(super) const EARLY_GROUPS: NodeRule = NodeRule {
 
 fn rewrite(plan: &LogicalPlan, _: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
     match plan {
-        LogicalPlan::Aggregate(aggregate) => Early::of(aggregate)?
-            .map(|early| early.plan(aggregate))
-            .transpose(),
+        LogicalPlan::Aggregate(aggregate) => {
+            let early = Early::of(aggregate)?.map(|early| early.plan(aggregate));
+            // A name of the plan may be a name of a table's column.
+            let logged = early.map(|plan| {
+                plan.inspect_err(|error| tracing::debug!(%error, "groups are not made early"))
+            });
+            Ok(logged.and_then(Result::ok).flatten())
+        }
         _ => Ok(None),
     }
 }
@@ -111,16 +116,18 @@ impl Early {
             let args = arguments.by_ref().take(call.params.args.len()).collect();
             with_arguments(&call, args)
         });
-        Ok(Some(Self {
-            functions: functions.collect(),
+        let functions: Vec<AggregateFunction> = functions.collect();
+        Ok(joins.can_sum(&functions).then_some(Self {
             rows,
             names,
             keys,
+            functions,
         }))
     }
 
-    /// Early groups, joined with the tables that name them, and those of the same names put together.
-    fn plan(self, aggregate: &Aggregate) -> QueryResult<LogicalPlan> {
+    /// Early groups, joined with the tables that name them, and those of the same names put together; none where not
+    /// each column of the aggregation has one of its own.
+    fn plan(self, aggregate: &Aggregate) -> QueryResult<Option<LogicalPlan>> {
         let mut early: Vec<Expr> = Vec::new();
         let mut key_of = |key: &Expr| {
             let place = early.iter().position(|known| known == key);
@@ -151,6 +158,10 @@ impl Early {
             .collect();
         let calls = self.functions.iter().cloned().map(Expr::AggregateFunction);
         let groups = LogicalPlanBuilder::from(self.rows).aggregate(early.clone(), calls)?;
+        // Below the names of a subquery, different columns may be the same.
+        if groups.schema().fields().len() != early.len() + self.functions.len() {
+            return Ok(None);
+        }
         let named = groups
             .schema()
             .columns()
@@ -174,6 +185,9 @@ impl Early {
             Expr::AggregateFunction(merging(call, value))
         });
         let merged = joined.aggregate(keys, merged.collect::<Vec<_>>())?;
+        if merged.schema().fields().len() != aggregate.schema.fields().len() {
+            return Ok(None);
+        }
         let columns = merged
             .schema()
             .columns()
@@ -184,7 +198,7 @@ impl Early {
             Ok(column.alias_qualified(qualifier.cloned(), field.name()))
         });
         let columns = columns.collect::<QueryResult<Vec<_>>>()?;
-        merged.project(columns)?.build()
+        merged.project(columns)?.build().map(Some)
     }
 }
 

@@ -2,15 +2,21 @@
 
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Column, NullEquality};
 use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{
-    Expr, ExprSchemable, Filter, Join, JoinType, LogicalPlan, TableScan,
+    Expr, ExprSchemable, Filter, Join, JoinType, LogicalPlan, Operator, TableScan,
 };
 
 use super::{cannot_fail, estimate};
 use crate::plan::expressions::is_wide;
+use crate::statistics::column::number;
+
+/// No query joins more rows than this.
+const ROWS_MAX: f64 = 1e12;
 
 /// A tree of inner joins and filters.
 pub(super) struct Joins<'a> {
@@ -52,6 +58,14 @@ impl<'a> Joins<'a> {
             predicates: Vec::new(),
         };
         joins.take(tree);
+        // One that reads nothing belongs to no table.
+        if joins
+            .predicates
+            .iter()
+            .any(|test| test.column_refs().is_empty())
+        {
+            return None;
+        }
         (joins.relations.len() > 2).then_some(joins)
     }
 
@@ -133,10 +147,61 @@ impl<'a> Joins<'a> {
         having.next().filter(|_| having.next().is_none())
     }
 
-    /// Whether expressions may be computed for rows that have no name.
+    /// Whether expressions, and what the joins compute themselves, may be computed for rows that have no name.
     pub fn can_compute(&self, exprs: &[Expr]) -> bool {
         let schema = self.tree.schema();
-        exprs.iter().all(|expr| cannot_fail(expr, schema))
+        let keys = self.pairs.iter().flat_map(|(left, right)| [*left, *right]);
+        let own = keys.chain(self.predicates.iter().copied());
+        let mut all = exprs.iter().chain(own);
+        all.all(|expr| cannot_fail(expr, schema))
+    }
+
+    /// Whether the sums of any groups of the rows have room in their type: those of all do not say that.
+    pub fn can_sum(&self, functions: &[AggregateFunction]) -> bool {
+        let schema = self.tree.schema();
+        let mut sums = functions.iter().filter(|call| call.func.name() == "sum");
+        sums.all(|call| {
+            let Ok(sum) = Expr::AggregateFunction(call.clone()).get_type(schema) else {
+                return false;
+            };
+            let room = greatest(&sum);
+            let value = call
+                .params
+                .args
+                .first()
+                .and_then(|value| self.greatest(value));
+            let (Some(room), Some(value)) = (room, value) else {
+                return false;
+            };
+            sum.is_floating() || value * ROWS_MAX < room
+        })
+    }
+
+    /// The greatest value that an expression may have, without its sign.
+    fn greatest(&self, expr: &Expr) -> Option<f64> {
+        let by_parts = match expr {
+            Expr::Alias(alias) => self.greatest(&alias.expr),
+            Expr::Cast(cast) => self.greatest(&cast.expr),
+            Expr::Literal(value, _) => number(value).map(f64::abs),
+            Expr::Column(column) => self.relation_of(expr).and_then(|relation| {
+                let relation = self.relations[relation];
+                let estimated = estimate(relation)?;
+                let (least, greatest) = estimated.column(column, relation.schema())?.bounds?;
+                Some(least.abs().max(greatest.abs()))
+            }),
+            Expr::BinaryExpr(binary) => {
+                let sides = self
+                    .greatest(&binary.left)
+                    .zip(self.greatest(&binary.right));
+                sides.and_then(|(left, right)| match binary.op {
+                    Operator::Plus | Operator::Minus => Some(left + right),
+                    Operator::Multiply => Some(left * right),
+                    _ => None,
+                })
+            }
+            _ => None,
+        };
+        by_parts.or_else(|| greatest(&expr.get_type(self.tree.schema()).ok()?))
     }
 
     /// Whether two of the others are joined by more than one key.
@@ -171,6 +236,21 @@ impl<'a> Joins<'a> {
             .collect();
         Ok(rest(self.tree, &dropped)?.unwrap_or_default())
     }
+}
+
+/// The greatest number of a type.
+fn greatest(data_type: &DataType) -> Option<f64> {
+    Some(match data_type {
+        DataType::Float16 | DataType::Float32 | DataType::Float64 => f64::MAX,
+        DataType::Decimal128(precision, scale) => {
+            10f64.powi(i32::from(*precision) - i32::from(*scale))
+        }
+        integer if integer.is_integer() => {
+            let bits = 8 * data_type.primitive_width()? as i32;
+            2f64.powi(bits - i32::from(integer.is_signed_integer()))
+        }
+        _ => return None,
+    })
 }
 
 /// What remains of joins without some of their tables.
