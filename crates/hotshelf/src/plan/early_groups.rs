@@ -185,21 +185,29 @@ impl Early {
             Expr::AggregateFunction(merging(call, value))
         });
         let merged = joined.aggregate(keys, merged.collect::<Vec<_>>())?;
-        if merged.schema().fields().len() != aggregate.schema.fields().len() {
-            return Ok(None);
-        }
-        let columns = merged
-            .schema()
-            .columns()
-            .into_iter()
-            .zip(aggregate.schema.iter());
-        let columns = columns.map(|(column, (qualifier, field))| {
-            let column = Expr::Column(column).cast_to(field.data_type(), merged.schema())?;
-            Ok(column.alias_qualified(qualifier.cloned(), field.name()))
-        });
-        let columns = columns.collect::<QueryResult<Vec<_>>>()?;
-        merged.project(columns)?.build().map(Some)
+        as_columns_of(aggregate, merged)
     }
+}
+
+/// The columns of an aggregation, by their order, from a plan that has as many; none for another one.
+fn as_columns_of(
+    aggregate: &Aggregate,
+    merged: LogicalPlanBuilder,
+) -> QueryResult<Option<LogicalPlan>> {
+    if merged.schema().fields().len() != aggregate.schema.fields().len() {
+        return Ok(None);
+    }
+    let columns = merged
+        .schema()
+        .columns()
+        .into_iter()
+        .zip(aggregate.schema.iter());
+    let columns = columns.map(|(column, (qualifier, field))| {
+        let column = Expr::Column(column).cast_to(field.data_type(), merged.schema())?;
+        Ok(column.alias_qualified(qualifier.cloned(), field.name()))
+    });
+    let columns = columns.collect::<QueryResult<Vec<_>>>()?;
+    merged.project(columns)?.build().map(Some)
 }
 
 /// The aggregate function that an expression is, if values of it can be put together by another one.

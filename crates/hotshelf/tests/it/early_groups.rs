@@ -113,7 +113,7 @@ fn columns_that_are_the_same_below_their_names_keep_their_names() {
 #[test]
 fn rows_without_names_are_not_computed_with() {
     let db = sales();
-    // Sums that have no room, but for rows without names, or for groups of the same name.
+    // Sums that have no room: those of rows without names, and of groups that have the same one.
     let large = "CASE WHEN s.code = 59 THEN 9000000000000000000 \
                  ELSE s.code % 3 * 4000000000000000000 - 4000000000000000000 END";
     db.run(&format!(
