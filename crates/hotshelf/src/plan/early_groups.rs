@@ -19,6 +19,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::ApplyOrder;
 
+use super::expressions::is_wide;
 use super::join_order::{cannot_fail, estimate, join_work};
 use super::node_rule::NodeRule;
 use crate::settings::SessionSettings;
@@ -42,7 +43,7 @@ pub(super) const EARLY_GROUPS: NodeRule = NodeRule {
 
 fn rewrite(plan: &LogicalPlan, _: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
     match plan {
-        LogicalPlan::Aggregate(aggregate) => {
+        LogicalPlan::Aggregate(aggregate) if has_wide_key(aggregate) => {
             let early = Early::of(aggregate)?.map(|early| early.plan(aggregate));
             // A name of the plan may be a name of a table's column.
             let logged = early.map(|plan| {
@@ -52,6 +53,13 @@ fn rewrite(plan: &LogicalPlan, _: &SessionSettings) -> QueryResult<Option<Logica
         }
         _ => Ok(None),
     }
+}
+
+/// Whether a group key could be a name: most aggregations have none.
+fn has_wide_key(aggregate: &Aggregate) -> bool {
+    let fields = aggregate.schema.fields().iter();
+    let mut keys = fields.take(aggregate.group_expr.len());
+    keys.any(|key| is_wide(key.data_type()))
 }
 
 /// What is grouped early.

@@ -2,7 +2,7 @@
 
 use hotshelf_tier::simd::{Backend, Combine};
 
-use super::chunk::{ChunkBuffer, ChunkColumn};
+use super::chunk::{CHUNK_ROWS, ChunkBuffer, ChunkColumn};
 use super::row_set::{WORDS, is_set};
 use super::validity::Valid;
 use crate::scan::Comparing;
@@ -34,16 +34,10 @@ impl Side<'_> {
 
     /// Clears the bits of NULLs.
     fn drop_nulls(&self, chunk: usize, len: usize, found: &mut [u64; WORDS]) {
-        match &self.column.valid {
-            Valid::All => {}
-            Valid::Rows(valid) => {
-                let valid = valid.iter().skip(chunk * WORDS);
-                found.iter_mut().zip(valid).for_each(|(a, b)| *a &= b);
-            }
-            Valid::Codes(valid) => {
-                for (row, code) in self.buffer.narrow[..len].iter().enumerate() {
-                    found[row / 64] &= !(u64::from(!is_set(valid, *code)) << (row % 64));
-                }
+        self.column.valid.keep_rows(chunk, found);
+        if let Valid::Codes(valid) = &self.column.valid {
+            for (row, code) in self.buffer.narrow[..len].iter().enumerate() {
+                found[row / 64] &= !(u64::from(!is_set(valid, *code)) << (row % 64));
             }
         }
     }
@@ -102,17 +96,18 @@ impl ColumnPair {
         match self.difference_bits {
             Some(32) => {
                 let (lo, span) = self.op.differences(32);
-                let [left, right] = [left, right].map(|side| &side.buffer.narrow[..len]);
-                let pairs = left.iter().zip(right);
-                let differences: Vec<u32> = pairs.map(|(a, b)| a.wrapping_sub(*b)).collect();
-                backend.in_range(&differences, lo as u32, span as u32, Combine::And, found);
+                let [left, right] = [left, right].map(|side| side.buffer.narrow.as_ref());
+                let differences: [u32; CHUNK_ROWS] =
+                    std::array::from_fn(|row| left[row].wrapping_sub(right[row]));
+                let (lo, span) = (lo as u32, span as u32);
+                backend.in_range(&differences[..len], lo, span, Combine::And, found);
             }
             Some(_) => {
                 let (lo, span) = self.op.differences(64);
-                let [left, right] = [left, right].map(|side| &side.buffer.wide()[..len]);
-                let pairs = left.iter().zip(right);
-                let differences: Vec<u64> = pairs.map(|(a, b)| a.wrapping_sub(*b)).collect();
-                backend.in_range(&differences, lo, span, Combine::And, found);
+                let [left, right] = [left, right].map(|side| side.buffer.wide());
+                let differences: [u64; CHUNK_ROWS] =
+                    std::array::from_fn(|row| left[row].wrapping_sub(right[row]));
+                backend.in_range(&differences[..len], lo, span, Combine::And, found);
             }
             None => {
                 let value = |side: Side, row| {

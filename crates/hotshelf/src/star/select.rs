@@ -357,11 +357,7 @@ impl Selector {
 
     /// Takes over which rows passed. Returns how many remain.
     fn keep_found(&mut self, test: &Test, chunk: usize, column: &ChunkColumn) -> usize {
-        let found = &mut self.found;
-        if let Some(valid) = column.valid.beside_tests() {
-            let valid = valid.iter().skip(chunk * WORDS);
-            found.iter_mut().zip(valid).for_each(|(a, b)| *a &= b);
-        }
+        column.valid.keep_rows(chunk, &mut self.found);
         match test.matching {
             Matching::Anti => {
                 let remaining = self.remaining.iter_mut();

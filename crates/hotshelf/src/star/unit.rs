@@ -37,27 +37,22 @@ macro_rules! unit {
                 }
             }
             fn extremes(values: &[Self], signed: bool) -> Option<(i128, i128)> {
-                let first = values.first()?;
-                // Without a branch for each value, many at a time are compared.
-                Some(match signed {
-                    true => {
-                        let values = values.iter().map(|value| *value as $signed);
-                        let ends = (*first as $signed, *first as $signed);
-                        let (min, max) =
-                            values.fold(ends, |(min, max), value| (min.min(value), max.max(value)));
-                        (i128::from(min), i128::from(max))
-                    }
-                    false => {
-                        let ends = (*first, *first);
-                        let (min, max) = values
-                            .iter()
-                            .fold(ends, |(min, max), value| (min.min(*value), max.max(*value)));
-                        (i128::from(min), i128::from(max))
-                    }
-                })
+                match signed {
+                    true => ends(values.iter().map(|value| *value as $signed)),
+                    false => ends(values.iter().copied()),
+                }
             }
         }
     };
+}
+
+/// Compares many values at a time: there is no branch for each, and they keep their width.
+fn ends<N: Copy + Ord + Into<i128>>(mut values: impl Iterator<Item = N>) -> Option<(i128, i128)> {
+    let first = values.next()?;
+    let (min, max) = values.fold((first, first), |(min, max), value| {
+        (min.min(value), max.max(value))
+    });
+    Some((min.into(), max.into()))
 }
 
 unit!(u8, i8);

@@ -37,6 +37,14 @@ impl Valid {
         }
     }
 
+    /// Clears the bits of a chunk's rows that are NULL, where there is a bit per row.
+    pub fn keep_rows(&self, chunk: usize, found: &mut [u64; WORDS]) {
+        if let Some(valid) = self.beside_tests() {
+            let valid = valid.iter().skip(chunk * WORDS);
+            found.iter_mut().zip(valid).for_each(|(a, b)| *a &= b);
+        }
+    }
+
     /// Whether a code of the dictionary stands for a value.
     pub fn has_code(&self, code: u32) -> bool {
         match self {

@@ -89,12 +89,17 @@ impl Direct {
 
     /// Prepares for the rows of all partitions in the order of their keys. False: there is no memory.
     pub fn count(&mut self, store: &RowStore, partitions: &[Partition], threads: usize) -> bool {
-        self.count_keys() && (self.is_unique || self.count_rows(store, partitions, threads))
+        match self.count_keys() {
+            None => false,
+            Some(_) if self.is_unique => true,
+            Some(keys) => self.count_rows(keys, store, partitions, threads),
+        }
     }
 
-    fn count_keys(&mut self) -> bool {
+    /// How many keys there are; none if there is no memory.
+    fn count_keys(&mut self) -> Option<usize> {
         if !self.charge.try_grow(4 * self.bits.len() as u64) {
-            return false;
+            return None;
         }
         let mut sum = 0_u64;
         let before = self.bits.iter().map(|word| {
@@ -104,7 +109,7 @@ impl Direct {
         });
         let before: Vec<u32> = before.collect();
         if sum > u64::from(u32::MAX) {
-            return false;
+            return None;
         }
         let part_rows = (sum as usize).div_ceil(crate::partitions::PARTITIONS);
         self.part_bits = part_rows
@@ -112,17 +117,18 @@ impl Direct {
             .trailing_zeros()
             .max(PART_BITS_MIN);
         self.before = before;
-        true
+        Some(sum as usize)
     }
 
     /// Finds where the rows of each key will begin: where those end that are there so far.
-    fn count_rows(&mut self, store: &RowStore, partitions: &[Partition], threads: usize) -> bool {
+    fn count_rows(
+        &mut self,
+        keys: usize,
+        store: &RowStore,
+        partitions: &[Partition],
+        threads: usize,
+    ) -> bool {
         let rows: u64 = partitions.iter().map(|partition| partition.rows).sum();
-        let keys: usize = self
-            .bits
-            .iter()
-            .map(|word| word.count_ones() as usize)
-            .sum();
         if rows > u64::from(u32::MAX) || !self.charge.try_grow(4 * (keys as u64 + 1)) {
             return false;
         }

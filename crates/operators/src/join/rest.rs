@@ -1,19 +1,18 @@
 //! What remains of a join when all right rows have arrived, and which of it a thread does next.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::cursor::Scan;
 use super::pair::{Pair, Shared};
-use super::run::{Run, SCAN_ROWS};
+use super::run::{Run, next_scan};
 use super::share::Share;
 use super::table::Tables;
 
 /// What remains.
 #[derive(Default)]
 pub struct Rest {
-    /// Rows of parts of the table, which are returned apart from pairs.
-    scans: Vec<(Arc<Tables>, usize, Range<usize>)>,
+    /// Tables whose rows are returned apart from pairs, and the part and row that come next.
+    scans: Vec<(Arc<Tables>, usize, usize)>,
     pairs: Vec<Pair>,
     /// Pairs that threads are joining.
     runs: Vec<Arc<Run>>,
@@ -38,15 +37,9 @@ impl Rest {
         self.pairs.extend(pairs);
     }
 
-    /// Adds the parts of a table.
+    /// Adds the rows of a table.
     pub fn add_scans(&mut self, tables: &Arc<Tables>) {
-        for part in 0..tables.parts() {
-            let (rows, _) = tables.part_rows(part);
-            let starts = (0..rows).step_by(SCAN_ROWS);
-            let scans = starts.map(|start| (part, start..rows.min(start + SCAN_ROWS)));
-            self.scans
-                .extend(scans.map(|(part, rows)| (Arc::clone(tables), part, rows)));
-        }
+        self.scans.push((Arc::clone(tables), 0, 0));
     }
 
     /// Pairs that no thread has begun with.
@@ -67,8 +60,11 @@ impl Rest {
         if large.is_some() {
             return Next::Later;
         }
-        if let Some((tables, part, rows)) = self.scans.pop() {
-            return Next::Work(Work::Scan(tables, Scan::new(part, rows)));
+        while let Some((tables, part, row)) = self.scans.last_mut() {
+            if let Some(scan) = next_scan(tables, part, row) {
+                return Next::Work(Work::Scan(Arc::clone(tables), scan));
+            }
+            self.scans.pop();
         }
         if let Some(share) = self.begin_pair(shared) {
             return Next::Work(Work::Share(share));

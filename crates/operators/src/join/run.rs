@@ -25,7 +25,7 @@ use crate::Result;
 use crate::partitions::{PARTITION_BITS, Scatter, partition_of};
 
 /// Rows of a table that a thread returns at a turn.
-pub const SCAN_ROWS: usize = 1 << 16;
+const SCAN_ROWS: usize = 1 << 16;
 
 /// A pair that is being joined. Threads share it.
 pub struct Run {
@@ -288,7 +288,7 @@ impl Run {
 }
 
 /// The next rows of a table, and where those after them begin.
-fn next_scan(tables: &Tables, part: &mut usize, row: &mut usize) -> Option<Scan> {
+pub fn next_scan(tables: &Tables, part: &mut usize, row: &mut usize) -> Option<Scan> {
     while *part < tables.parts() {
         let (rows, _) = tables.part_rows(*part);
         if *row < rows {
