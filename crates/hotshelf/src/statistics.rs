@@ -6,6 +6,7 @@ pub(crate) mod combinations;
 pub(crate) mod distribution;
 pub(crate) mod error;
 mod predicate;
+pub(crate) mod row_bounds;
 pub(crate) mod rows;
 pub(crate) mod sample;
 pub(crate) mod sizes;

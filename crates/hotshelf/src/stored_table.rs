@@ -9,11 +9,11 @@ use datafusion::catalog::Session;
 use datafusion::common::{Statistics, not_impl_err};
 use datafusion::datasource::sink::{DataSink, DataSinkExec};
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::datasource::{TableProvider, TableType};
+use datafusion::datasource::{TableProvider, TableType, source_as_provider};
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableScan as PlannedScan};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 
 use crate::scan::{ScanEnv, TableScan};
@@ -26,6 +26,14 @@ pub(crate) struct StoredTable {
     pub table: Arc<Table>,
     pub storage: Arc<Storage>,
     pub env: Arc<ScanEnv>,
+}
+
+impl StoredTable {
+    /// The stored table that is read, if it is one.
+    pub fn of(scan: &PlannedScan) -> Option<Self> {
+        let provider = source_as_provider(&scan.source).ok()?;
+        provider.downcast_ref::<Self>().cloned()
+    }
 }
 
 impl std::fmt::Debug for StoredTable {

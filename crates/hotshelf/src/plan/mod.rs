@@ -75,7 +75,7 @@ use expressions::{has_expression, is_subquery, node_has_expression};
 use grouping_sets::GroupBeforeSets;
 use in_lists::keep_lists_apart;
 use join_order::OrderJoins;
-pub(crate) use join_order::join_work;
+pub(crate) use join_order::{compared_columns, join_work};
 use keep_filters::keep_filters;
 use keep_join_order::keep_join_order;
 use keep_limits::KeepLimits;

@@ -1,11 +1,11 @@
-//! Reads columns of which a statement's plan would be another one if they had no value twice.
+//! Reads columns of which a statement's plan may be another one if they have no value twice.
 
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::LogicalPlan;
 use futures::TryStreamExt;
 
 use crate::interrupt::Interrupt;
-use crate::plan::wants_unique;
+use crate::plan::{compared_columns, wants_unique};
 use crate::scan::read_in_order;
 use crate::statistics::unique::SeenValues;
 use crate::stored_table::StoredTable;
@@ -23,12 +23,16 @@ pub(super) async fn learn_unique(
     operator_bytes: u64,
     interrupt: &Interrupt,
 ) -> QueryResult<()> {
+    let mut wanted = compared_columns(plan)?;
     loop {
-        let wanted = wants_unique(plan)?;
+        wanted.extend(wants_unique(plan)?);
         if wanted.is_empty() {
             return Ok(());
         }
-        for (table, column) in wanted {
+        for (table, column) in std::mem::take(&mut wanted) {
+            if table.table.unique.get(column).is_some() {
+                continue;
+            }
             let is_unique = is_unique(&table, column, operator_bytes, interrupt).await;
             interrupt.check()?;
             if let Err(error) = &is_unique {

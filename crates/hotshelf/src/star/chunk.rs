@@ -120,15 +120,18 @@ impl ChunkColumn {
         let signed = ptype.is_signed_int();
         let stored = match ptype {
             PType::I8 | PType::U8 => encoded(array, ctx)?.map(|stored: Encoded<u8>| {
-                let runs = stored.widened_runs(signed);
+                let runs = stored.runs_in_32_bits(signed);
                 runs.map_or(Stored::Bits8(stored), Stored::Bits32)
             }),
             PType::I16 | PType::U16 => encoded(array, ctx)?.map(|stored: Encoded<u16>| {
-                let runs = stored.widened_runs(signed);
+                let runs = stored.runs_in_32_bits(signed);
                 runs.map_or(Stored::Bits16(stored), Stored::Bits32)
             }),
             PType::I32 | PType::U32 => encoded(array, ctx)?.map(Stored::Bits32),
-            PType::I64 | PType::U64 => encoded(array, ctx)?.map(Stored::Bits64),
+            PType::I64 | PType::U64 => encoded(array, ctx)?.map(|stored: Encoded<u64>| {
+                let runs = stored.runs_in_32_bits(signed);
+                runs.map_or(Stored::Bits64(stored), Stored::Bits32)
+            }),
             _ => None,
         };
         Ok(stored.map(|stored| Self {

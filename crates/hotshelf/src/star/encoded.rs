@@ -272,8 +272,8 @@ impl<T: Unit> Encoded<T> {
         }
     }
 
-    /// The same in 32 bits, if it is stored as runs, which are few.
-    pub fn widened_runs(&self, signed: bool) -> Option<Encoded<u32>> {
+    /// The same in 32 bits, if it is stored as runs, which are few, and none of them needs more.
+    pub fn runs_in_32_bits(&self, signed: bool) -> Option<Encoded<u32>> {
         let (Base::Runs(runs), References::Nothing | References::One(_)) =
             (&self.base, &self.references)
         else {
@@ -281,11 +281,11 @@ impl<T: Unit> Encoded<T> {
         };
         let reference = self.reference(0)?;
         let values = runs.values.iter();
-        let values = values.map(|value| value.plus(reference).number(signed) as u32);
+        let values = values.map(|value| value.plus(reference).in_32_bits(signed));
         Some(Encoded {
             base: Base::Runs(Runs {
+                values: values.collect::<Option<_>>()?,
                 ends: runs.ends.clone(),
-                values: values.collect(),
             }),
             references: References::Nothing,
         })

@@ -65,8 +65,8 @@ impl<T: Unit> Rle<T> {
     /// names it.
     pub fn runs(&self) -> Option<(Vec<u32>, Vec<T>)> {
         let codes = match &self.codes {
-            Codes::Bits8(codes) => codes.widened_runs(false),
-            Codes::Bits16(codes) => codes.widened_runs(false),
+            Codes::Bits8(codes) => codes.runs_in_32_bits(false),
+            Codes::Bits16(codes) => codes.runs_in_32_bits(false),
         };
         let codes = codes?.into_runs()?;
         let count = codes.ends.len() + self.starts.len();

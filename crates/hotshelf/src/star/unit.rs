@@ -10,6 +10,8 @@ pub(super) trait Unit: NativePType + Lane {
     fn of(scalar: &Scalar) -> Option<Self>;
     /// The integer that this is, in a type with a sign or without.
     fn number(self, signed: bool) -> i128;
+    /// The same in 32 bits, if it is as many there: extended with its sign, if it has one.
+    fn in_32_bits(self, signed: bool) -> Option<u32>;
     /// The least and the greatest of some integers.
     fn extremes(values: &[Self], signed: bool) -> Option<(i128, i128)>;
 }
@@ -34,6 +36,14 @@ macro_rules! unit {
                 match signed {
                     true => i128::from(self as $signed),
                     false => i128::from(self),
+                }
+            }
+            fn in_32_bits(self, signed: bool) -> Option<u32> {
+                match signed {
+                    true => i32::try_from(self as $signed)
+                        .ok()
+                        .map(|value| value as u32),
+                    false => u32::try_from(self).ok(),
                 }
             }
             fn extremes(values: &[Self], signed: bool) -> Option<(i128, i128)> {
@@ -70,5 +80,15 @@ mod tests {
         assert_eq!(u8::extremes(&[3, 250, 7], true), Some((-6, 7)));
         assert_eq!(u64::extremes(&[u64::MAX], true), Some((-1, -1)));
         assert_eq!(u32::extremes(&[], true), None);
+    }
+
+    #[test]
+    fn what_fits_in_32_bits_depends_on_the_sign() {
+        assert_eq!(u8::MAX.in_32_bits(true), Some(u32::MAX));
+        assert_eq!(u8::MAX.in_32_bits(false), Some(255));
+        assert_eq!(u64::MAX.in_32_bits(true), Some(u32::MAX));
+        assert_eq!(u64::MAX.in_32_bits(false), None);
+        assert_eq!((1u64 << 31).in_32_bits(true), None);
+        assert_eq!((1u64 << 31).in_32_bits(false), Some(1 << 31));
     }
 }

@@ -1,6 +1,7 @@
 //! What is expected of the values of one column, and of the rows that have it.
 
 use arrow::datatypes::DataType;
+use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, ScalarValue};
 
 /// The share of rows that is assumed where nothing is known: of a comparison, an equality, a pattern that begins with
@@ -30,6 +31,10 @@ pub(crate) struct ColumnEstimate {
     pub is_whole: bool,
     /// Whether a value of its table is known to occur twice.
     pub repeats: bool,
+    /// Whether no value occurs twice among the rows, NULL aside, for sure.
+    pub is_unique: bool,
+    /// Whether bounds and NULLs are those that a table has there, for sure.
+    pub is_plain: bool,
 }
 
 impl ColumnEstimate {
@@ -42,6 +47,17 @@ impl ColumnEstimate {
             bounds: None,
             is_whole: false,
             repeats: false,
+            is_unique: false,
+            is_plain: false,
+        }
+    }
+
+    /// The same of values that are computed from it.
+    pub fn computed(self) -> Self {
+        Self {
+            is_unique: false,
+            is_plain: false,
+            ..self
         }
     }
 
@@ -69,6 +85,11 @@ impl ColumnEstimate {
             bounds,
             is_whole,
             repeats: false,
+            is_unique: false,
+            is_plain: [&statistics.min_value, &statistics.max_value]
+                .iter()
+                .all(|bound| matches!(bound, Precision::Exact(_)))
+                && matches!(statistics.null_count, Precision::Exact(_)),
         }
     }
 

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use super::bounds::SetBounds;
 use super::estimate::pair_count;
 use super::graph::{Graph, Member};
 use super::rel_set::RelSet;
@@ -16,10 +17,20 @@ pub(super) struct Cardinality<'a> {
     graph: &'a Graph,
     /// Which relations each one is compared with.
     neighbours: Vec<RelSet>,
-    known: RefCell<HashMap<RelSet, f64>>,
+    known: RefCell<HashMap<RelSet, Rows>>,
     error: EstimateError,
+    bounds: SetBounds,
     /// By how much earlier runs had more rows, or fewer, of sets of relations.
     corrections: Vec<(RelSet, f64)>,
+}
+
+/// The rows of a set.
+#[derive(Debug, Clone, Copy)]
+struct Rows {
+    /// As expected.
+    rows: f64,
+    /// At most.
+    most: f64,
 }
 
 /// A pair of columns of two relations that are equal.
@@ -71,6 +82,7 @@ impl<'a> Cardinality<'a> {
             neighbours,
             known: RefCell::default(),
             error,
+            bounds: SetBounds::of(graph),
             corrections: corrections(graph, past),
         }
     }
@@ -83,12 +95,26 @@ impl<'a> Cardinality<'a> {
 
     /// Rows of a set of relations.
     pub fn rows(&self, set: RelSet) -> f64 {
-        if let Some(rows) = self.known.borrow().get(&set) {
-            return *rows;
+        self.known(set).rows
+    }
+
+    /// Rows of a set of relations at most, whatever is expected.
+    pub fn most(&self, set: RelSet) -> f64 {
+        self.known(set).most
+    }
+
+    fn known(&self, set: RelSet) -> Rows {
+        if let Some(known) = self.known.borrow().get(&set) {
+            return *known;
         }
-        let rows = self.error.of(self.compute(set) * self.correction(set), set);
-        self.known.borrow_mut().insert(set, rows);
-        rows
+        let expected = self.compute(set) * self.correction(set);
+        let bounds = self.bounds.rows(set);
+        let known = Rows {
+            rows: bounds.within(self.error.of(expected, set)),
+            most: bounds.most,
+        };
+        self.known.borrow_mut().insert(set, known);
+        known
     }
 
     /// What the largest part of a set that ran before says about it.

@@ -29,6 +29,9 @@ const SPILL_BYTE: f64 = 1.0;
 /// Star pipelines take build sides of up to this many rows; of up to that many whichever side the engine chose.
 const LOOK_UP_ROWS_MAX: f64 = 8e6;
 const LOOK_UP_ROWS_ALWAYS: f64 = 1e5;
+/// A worst case ten times as bad counts as this share of the cost, and one beyond this many rows like that.
+const WORSE: f64 = 0.01;
+const WORST_MAX: f64 = 1e24;
 /// A column with this share of the rows as distinct values is a key; estimates err by as much.
 const UNIQUE: f64 = 0.95;
 
@@ -40,6 +43,8 @@ pub(super) struct Part {
     /// Bytes of a row that is kept.
     row_bytes: f64,
     pub cost: f64,
+    /// The most rows that its joins could give, whatever is expected.
+    worst: f64,
     pub tree: Tree,
     /// Relations whose rows occur once at most: no join repeats them.
     unrepeated: RelSet,
@@ -50,6 +55,13 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// What orders are compared by: the cost, and as much more as a worse case is worth. Of orders that cost about the
+    /// same that one is taken which can go wrong by less.
+    pub fn price(&self) -> f64 {
+        let worse = (self.worst.min(WORST_MAX) / self.cost.max(1.0)).max(1.0);
+        self.cost * (1.0 + WORSE * worse.log10())
+    }
+
     /// Whether any join that another way to join the same relations makes cheap is as cheap with this one.
     pub fn serves_as(&self, other: &Self) -> bool {
         (self.is_star || !other.is_star) && self.unrepeated.contains(other.unrepeated)
@@ -102,9 +114,13 @@ impl<'a> Costs<'a> {
         let fields = known.plan.schema().fields().iter();
         Part {
             relations: RelSet::of(relation),
-            rows: self.error.of(known.estimate.rows, RelSet::of(relation)),
+            rows: {
+                let expected = self.error.of(known.estimate.rows, RelSet::of(relation));
+                known.estimate.bounds.within(expected)
+            },
             row_bytes: row_bytes(fields.map(|field| field.data_type())) as f64,
             cost: 0.0,
+            worst: 0.0,
             tree: Tree::Leaf(relation),
             unrepeated: RelSet::of(relation),
             table_rows: known.estimate.table_rows,
@@ -133,6 +149,7 @@ impl<'a> Costs<'a> {
             rows,
             row_bytes: a.row_bytes + b.row_bytes - TABLE_ROW_BYTES as f64,
             cost: a.cost + b.cost,
+            worst: a.worst + b.worst + self.cardinality.most(relations),
             tree: Tree::Leaf(0),
             unrepeated,
             table_rows: a.table_rows.max(b.table_rows),
@@ -258,6 +275,7 @@ impl<'a> Costs<'a> {
                 false => rows.row_bytes,
             },
             cost: rows.cost + cost,
+            worst: rows.worst + self.cardinality.most(relations),
             tree: Tree::join(rows.tree.clone(), keys.tree.clone()),
             unrepeated: match attaches && !reduction.is_unique {
                 true => RelSet::EMPTY,

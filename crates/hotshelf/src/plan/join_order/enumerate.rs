@@ -60,7 +60,7 @@ fn exact(leaves: &[Part], costs: &Costs) -> Option<Vec<Vec<Part>>> {
                 for b in &best[right.0 as usize] {
                     joins += 1;
                     let limit = found.iter().find(|part: &&Part| part.serves_all());
-                    if limit.is_none_or(|part| a.cost + b.cost < part.cost)
+                    if limit.is_none_or(|part| a.cost + b.cost < part.price())
                         && let Some(joined) = costs.join(a, b)
                     {
                         keep(joined, &mut found);
@@ -78,12 +78,12 @@ fn exact(leaves: &[Part], costs: &Costs) -> Option<Vec<Vec<Part>>> {
 
 /// Keeps a way to join a set if none that is as cheap serves later joins as well. The cheapest is the first.
 fn keep(joined: Part, found: &mut Vec<Part>) {
-    let beats = |a: &Part, b: &Part| a.cost <= b.cost && a.serves_as(b);
+    let beats = |a: &Part, b: &Part| a.price() <= b.price() && a.serves_as(b);
     if found.iter().any(|known| beats(known, &joined)) {
         return;
     }
     found.retain(|known| !beats(&joined, known));
-    let place = found.partition_point(|known| known.cost <= joined.cost);
+    let place = found.partition_point(|known| known.price() <= joined.price());
     found.insert(place, joined);
     found.truncate(WAYS_MAX);
 }

@@ -1,5 +1,6 @@
 //! How many rows a part of a logical plan gives, and what its columns are like.
 
+use datafusion::common::stats::Precision;
 use datafusion::common::{Column, DFSchema};
 use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::{
@@ -9,6 +10,7 @@ use datafusion::logical_expr::{
 use super::sampled::Sampled;
 use super::selectivity::filtered;
 use crate::statistics::column::ColumnEstimate;
+use crate::statistics::row_bounds::RowBounds;
 use crate::stored_table::StoredTable;
 
 /// A column with fewer distinct values, by its table's rows, is not a key in any case.
@@ -22,6 +24,8 @@ pub(crate) struct Estimate {
     pub unfiltered: f64,
     /// Rows of the largest table below.
     pub table_rows: f64,
+    /// What holds of the number of rows.
+    pub bounds: RowBounds,
     /// In the order of the plan's schema.
     pub columns: Vec<ColumnEstimate>,
     /// Where all rows are of one table, a sample of them.
@@ -42,8 +46,8 @@ impl Estimate {
                 known.unwrap_or_else(|| ColumnEstimate::unknown(self.rows))
             }
             Expr::Alias(alias) => self.of_expr(&alias.expr, schema),
-            Expr::Cast(cast) => self.of_expr(&cast.expr, schema),
-            Expr::TryCast(cast) => self.of_expr(&cast.expr, schema),
+            Expr::Cast(cast) => self.of_expr(&cast.expr, schema).computed(),
+            Expr::TryCast(cast) => self.of_expr(&cast.expr, schema).computed(),
             _ => {
                 let columns = expr.column_refs().into_iter();
                 let counts = columns.filter_map(|column| self.column(column, schema));
@@ -59,6 +63,7 @@ impl Estimate {
         let columns = columns.map(|column| column.thinned(share, self.rows));
         Self {
             rows: (self.rows * share).max(1.0).min(self.rows),
+            bounds: self.bounds.thinned(),
             columns: columns.collect(),
             ..self
         }
@@ -66,9 +71,13 @@ impl Estimate {
 
     fn limited(self, rows: f64) -> Self {
         let share = rows / self.rows.max(1.0);
+        let bounds = self.bounds.first(rows);
         match share < 1.0 {
-            true => self.thinned(share),
-            false => self,
+            true => Self {
+                bounds,
+                ..self.thinned(share)
+            },
+            false => Self { bounds, ..self },
         }
     }
 }
@@ -103,16 +112,21 @@ pub(crate) fn estimate(plan: &LogicalPlan) -> Option<Estimate> {
         LogicalPlan::Repartition(repartition) => estimate(&repartition.input),
         LogicalPlan::Limit(limit) => {
             let input = estimate(&limit.input)?;
-            Some(match limit.get_fetch_type() {
+            let input = match limit.get_fetch_type() {
                 Ok(FetchType::Literal(Some(rows))) => input.limited(rows as f64),
                 _ => input,
+            };
+            Some(Estimate {
+                bounds: input.bounds.thinned(),
+                ..input
             })
         }
         LogicalPlan::Aggregate(aggregate) => of_aggregate(aggregate),
         LogicalPlan::Distinct(Distinct::All(input)) => {
             let input = estimate(input)?;
             let groups = group_count(input.columns.iter(), input.rows);
-            Some(grouped(input.columns, groups, input.table_rows))
+            let keys = input.columns.len();
+            Some(grouped(input, groups, keys))
         }
         LogicalPlan::Join(join) => of_join(join),
         LogicalPlan::Window(window) => {
@@ -126,21 +140,29 @@ pub(crate) fn estimate(plan: &LogicalPlan) -> Option<Estimate> {
             let inputs = union.inputs.iter().map(|input| estimate(input));
             let inputs = inputs.collect::<Option<Vec<_>>>()?;
             let rows = inputs.iter().map(|input| input.rows).sum();
-            Some(unknown(plan, rows))
+            let bounds = inputs.iter().map(|input| input.bounds);
+            let bounds = bounds.fold(RowBounds::exactly(0.0), RowBounds::plus);
+            Some(unknown(plan, rows, bounds))
         }
-        LogicalPlan::Values(values) => Some(unknown(plan, values.values.len() as f64)),
-        LogicalPlan::EmptyRelation(_) => Some(unknown(plan, 1.0)),
+        LogicalPlan::Values(values) => {
+            let rows = values.values.len() as f64;
+            Some(unknown(plan, rows, RowBounds::exactly(rows)))
+        }
+        LogicalPlan::EmptyRelation(_) => {
+            Some(unknown(plan, 1.0, RowBounds::exactly(1.0).thinned()))
+        }
         _ => None,
     }
 }
 
 /// Rows that are known by their number alone.
-fn unknown(plan: &LogicalPlan, rows: f64) -> Estimate {
+fn unknown(plan: &LogicalPlan, rows: f64, bounds: RowBounds) -> Estimate {
     let columns = vec![ColumnEstimate::unknown(rows); plan.schema().fields().len()];
     Estimate {
         rows,
         unfiltered: rows,
         table_rows: rows,
+        bounds,
         columns,
         sampled: None,
     }
@@ -150,6 +172,10 @@ fn of_scan(scan: &TableScan) -> Option<Estimate> {
     let provider = source_as_provider(&scan.source).ok()?;
     let statistics = provider.statistics()?;
     let rows = *statistics.num_rows.get_value()? as f64;
+    let bounds = match statistics.num_rows {
+        Precision::Exact(_) => RowBounds::exactly(rows),
+        _ => RowBounds::UNKNOWN,
+    };
     let fields = scan.source.schema();
     let columns = match &scan.projection {
         Some(picked) => picked.clone(),
@@ -164,12 +190,18 @@ fn of_scan(scan: &TableScan) -> Option<Estimate> {
         // Others are seen to repeat by their number.
         let may_be_key = column.distinct >= rows * KEY_SHARE_MIN;
         let repeats = may_be_key && stored.is_some_and(|stored| stored.table.repeats(idx));
-        Some(ColumnEstimate { repeats, ..column })
+        let unique = stored.and_then(|stored| stored.table.unique.get(idx));
+        Some(ColumnEstimate {
+            repeats,
+            is_unique: unique == Some(true),
+            ..column
+        })
     });
     let mut scanned = Estimate {
         rows,
         unfiltered: rows,
         table_rows: rows,
+        bounds,
         columns: columns.collect::<Option<_>>()?,
         sampled,
     };
@@ -188,12 +220,27 @@ fn of_aggregate(aggregate: &Aggregate) -> Option<Estimate> {
     let combinations =
         sampled.and_then(|rows| rows.combinations(&aggregate.group_expr, schema, input.rows));
     let groups = group_count(keys.iter(), input.rows).min(combinations.unwrap_or(f64::MAX));
+    let key_count = keys.len();
     let mut columns = keys;
     columns.resize(
         aggregate.schema.fields().len(),
         ColumnEstimate::unknown(groups),
     );
-    Some(grouped(columns, groups, input.table_rows))
+    let has_sets = matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)]);
+    let grouped = grouped(Estimate { columns, ..input }, groups, key_count);
+    Some(match has_sets {
+        // Each set has groups of its own, and keys of others are NULL there.
+        true => Estimate {
+            bounds: RowBounds::UNKNOWN,
+            columns: grouped
+                .columns
+                .into_iter()
+                .map(ColumnEstimate::computed)
+                .collect(),
+            ..grouped
+        },
+        false => grouped,
+    })
 }
 
 /// How many combinations of values rows have at most.
@@ -202,16 +249,24 @@ fn group_count<'a>(keys: impl Iterator<Item = &'a ColumnEstimate>, rows: f64) ->
     combinations.min(rows).max(1.0)
 }
 
-fn grouped(columns: Vec<ColumnEstimate>, groups: f64, table_rows: f64) -> Estimate {
-    let columns = columns.into_iter().map(|column| ColumnEstimate {
+/// Groups of rows whose first columns are this many keys.
+fn grouped(rows: Estimate, groups: f64, keys: usize) -> Estimate {
+    let columns = rows.columns.into_iter().enumerate();
+    let columns = columns.map(|(idx, column)| ColumnEstimate {
         distinct: column.distinct.min(groups),
         repeats: false,
+        // Among the groups by one key, each value is there once.
+        is_unique: keys == 1 && idx == 0,
         ..column
     });
     Estimate {
         rows: groups,
         unfiltered: groups,
-        table_rows,
+        table_rows: rows.table_rows,
+        bounds: match keys {
+            0 => RowBounds::exactly(1.0),
+            _ => rows.bounds.thinned(),
+        },
         columns: columns.collect(),
         sampled: None,
     }
@@ -234,7 +289,11 @@ fn of_join(join: &Join) -> Option<Estimate> {
         rows: rows.max(1.0),
         unfiltered: rows.max(1.0),
         table_rows,
-        columns: [left.columns.clone(), right.columns.clone()].concat(),
+        bounds: RowBounds::UNKNOWN,
+        columns: {
+            let columns = left.columns.iter().chain(&right.columns);
+            columns.map(|column| column.computed()).collect()
+        },
         sampled: None,
     };
     let semi = |side: &Estimate, other: &Estimate| {

@@ -14,6 +14,7 @@ use super::selectivity::{filtered, selectivity};
 use super::tree::{Flat, LeftJoins, Reducer, Tree, name};
 use crate::statistics::column::ColumnEstimate;
 use crate::statistics::distribution::Distribution;
+use crate::statistics::row_bounds::RowBounds;
 
 /// Columns with fewer values than this share of the rows have some of them more than once; estimates err by as much.
 const REPEATING: f64 = 0.95;
@@ -37,6 +38,8 @@ pub(super) struct Reduction {
     pub share: f64,
     /// Whether a row finds one of its rows at most.
     pub is_unique: bool,
+    /// Whether that is sure.
+    pub is_found_once: bool,
 }
 
 /// A column that is equal to others in every row of the answer.
@@ -318,6 +321,7 @@ impl Builder {
             rows,
             unfiltered: rows,
             table_rows: rows,
+            bounds: RowBounds::UNKNOWN,
             columns: columns.copied().collect(),
             sampled: None,
         }
@@ -478,6 +482,7 @@ impl Builder {
         Some(Reduction {
             share,
             is_unique: pairs.iter().any(is_key),
+            is_found_once: pairs.iter().any(|(_, right)| right.is_unique),
             reads: reads.without(RelSet::of(relation)),
             reducer,
         })

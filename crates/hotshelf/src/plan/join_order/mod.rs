@@ -7,11 +7,13 @@
 //! Left joins whose columns other joins or filters read, full joins, aggregations and everything else are borders: what
 //! is below one is ordered by itself.
 
+mod bounds;
 mod cardinality;
 mod cost;
 mod enumerate;
 mod estimate;
 mod graph;
+mod joined_keys;
 mod rebuild;
 mod rel_set;
 mod safe;
@@ -22,6 +24,7 @@ mod tests;
 mod tree;
 
 pub(super) use estimate::{Estimate, estimate};
+pub(crate) use joined_keys::compared_columns;
 pub(super) use safe::cannot_fail;
 
 use datafusion::common::tree_node::{Transformed, TreeNode};

@@ -76,7 +76,8 @@ fn is_safe_operator(binary: &BinaryExpr) -> bool {
     }
 }
 
-/// Sums, differences and products of floating-point numbers, and of decimals whose results have room in 128 bits.
+/// Sums, differences and products of floating-point numbers, of integers, which begin anew beyond the greatest, and of
+/// decimals whose results have room in 128 bits.
 fn is_safe_sum(binary: &BinaryExpr, schema: &DFSchema) -> bool {
     use DataType::{Decimal128, Float32, Float64};
     // Ten to this power has room 1.7 times.
@@ -85,13 +86,13 @@ fn is_safe_sum(binary: &BinaryExpr, schema: &DFSchema) -> bool {
     else {
         return false;
     };
+    let is_sum = matches!(
+        binary.op,
+        Operator::Plus | Operator::Minus | Operator::Multiply
+    );
     let [(left, left_scale), (right, right_scale)] = match (left, right) {
-        (Float32 | Float64, Float32 | Float64) => {
-            return matches!(
-                binary.op,
-                Operator::Plus | Operator::Minus | Operator::Multiply
-            );
-        }
+        (Float32 | Float64, Float32 | Float64) => return is_sum,
+        (left, right) if left.is_integer() && right.is_integer() => return is_sum,
         (Decimal128(left, left_scale), Decimal128(right, right_scale)) => {
             [(left, left_scale), (right, right_scale)]
                 .map(|(digits, scale)| (i32::from(digits), i32::from(scale)))
@@ -196,16 +197,17 @@ mod tests {
             cast(col("i"), DataType::Decimal128(12, 2)).gt(lit(1)),
             substring(lower(col("s")), lit(1_i64), lit(2_i64)).eq(lit("ab")),
             (col("d") * col("d") - col("e")).gt(col("d")),
+            (col("i") * col("i") - lit(53)).eq(col("i") + lit(1)),
         ];
         for expr in safe {
             assert!(cannot_fail(&expr, &schema), "{expr}");
         }
         let unsafe_ones = [
             (lit(1) / col("i")).eq(lit(1)),
+            (col("i") % col("i")).eq(lit(1)),
             cast(col("s"), DataType::Int32).eq(lit(1)),
             cast(col("i"), DataType::Int16).eq(lit(1)),
             cast(col("i"), DataType::Decimal128(10, 2)).gt(lit(1)),
-            (col("i") * col("i")).gt(lit(1)),
             (col("d") * col("e")).gt(col("d")),
             (col("e") + col("e")).gt(col("d")),
             (col("e") / col("d")).gt(col("d")),

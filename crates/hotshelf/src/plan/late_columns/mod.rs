@@ -20,7 +20,6 @@ use crate::settings::SessionSettings;
 use crate::stored_table::StoredTable;
 use groups::Groups;
 use late::Late;
-use origin::stored;
 
 /// Rows that a limit leaves, at most.
 const FETCH_MAX: usize = 1_000;
@@ -71,7 +70,7 @@ pub(crate) fn wants_unique(plan: &LogicalPlan) -> QueryResult<Vec<(StoredTable, 
     })?;
     let columns = asked.into_iter();
     Ok(columns
-        .filter_map(|origin| Some((stored(&origin.scan)?, origin.column)))
+        .filter_map(|origin| Some((StoredTable::of(&origin.scan)?, origin.column)))
         .collect())
 }
 

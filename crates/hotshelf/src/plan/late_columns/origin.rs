@@ -1,7 +1,6 @@
 //! Which tables the columns of joined rows come from, and which of those are equal.
 
 use datafusion::common::Column;
-use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{
     BinaryExpr, Expr, Join, JoinType, LogicalPlan, Operator, TableScan,
@@ -59,7 +58,7 @@ impl Origin {
 
     /// Whether the column is known to have no value twice. What is not known is asked for.
     pub fn is_unique(&self, asked: &mut Vec<Self>) -> bool {
-        let known = stored(&self.scan).map(|stored| stored.table.unique.get(self.column));
+        let known = StoredTable::of(&self.scan).map(|stored| stored.table.unique.get(self.column));
         match known {
             Some(Some(is_unique)) => is_unique,
             Some(None) => {
@@ -71,7 +70,7 @@ impl Origin {
     }
 
     pub fn row_count(&self) -> usize {
-        stored(&self.scan).map_or(0, |stored| row_count(&stored))
+        StoredTable::of(&self.scan).map_or(0, |stored| row_count(&stored))
     }
 }
 
@@ -131,12 +130,6 @@ fn equality(predicate: &Expr, input: &LogicalPlan, path: &[u8]) -> Option<[Origi
     };
     let of = |column: &Column| Origin::of(input, column, path.to_vec());
     Some([of(left)?, of(right)?])
-}
-
-/// The stored table that is read, if it is one.
-pub(super) fn stored(scan: &TableScan) -> Option<StoredTable> {
-    let provider = source_as_provider(&scan.source).ok()?;
-    provider.downcast_ref::<StoredTable>().cloned()
 }
 
 fn row_count(table: &StoredTable) -> usize {

@@ -126,6 +126,27 @@ fn signs_survive_narrow_and_wide_types() {
 }
 
 #[test]
+fn runs_of_wide_integers_are_narrow_where_their_values_are() {
+    let session = VortexSession::default();
+    let mut context = session.create_execution_ctx();
+    let edge = i64::from(i32::MAX);
+    let mut runs = |values: [i64; 3], is_narrow: bool| {
+        let values: Vec<i64> = values.iter().flat_map(|value| [*value; 700]).collect();
+        let plain = Buffer::copy_from(&values).into_array();
+        let runs = RunEnd::encode(plain, &mut context).unwrap().into_array();
+        let column = ChunkColumn::of_stored(&runs, &mut context)
+            .unwrap()
+            .unwrap();
+        assert_eq!(column.is_wide(), !is_narrow, "{values:?}");
+        assert_eq!(column.runs(0).is_some(), is_narrow);
+        assert_eq!(decoded(&runs, &mut context), Some(values));
+    };
+    runs([-3, edge, -edge - 1], true);
+    runs([-3, edge + 1, 0], false);
+    runs([-3, -edge - 2, 0], false);
+}
+
+#[test]
 fn codes_beyond_a_chunk_s_values_are_of_nulls_or_damage() {
     let session = VortexSession::default();
     let mut context = session.create_execution_ctx();
