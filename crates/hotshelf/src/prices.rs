@@ -1,6 +1,6 @@
 //! The price book: what work costs on this machine. Whatever chooses between two ways of doing something reads it
-//! ([`PriceBook::now`]): the way to the rows of scans and star pipelines, walks or keys in an Elf, how far to read
-//! ahead, where the tuner begins.
+//! ([`PriceBook::now`]): the order of joins, the way to the rows of scans and star pipelines, walks or keys in an Elf,
+//! how far to read ahead, where the tuner begins.
 //!
 //! A price begins with what the machine profile says, or else with a count of clock cycles; runs correct it
 //! ([`PriceBook::learn`]). Bandwidth is learned by the tuner and read from its board.
@@ -29,6 +29,9 @@ const CYCLE_NS: f64 = 1.0 / 3.0;
 /// Waiting for memory where that cannot be hidden, until a profile says otherwise.
 const MEMORY_ACCESS_NS: f64 = 80.0;
 
+/// Encoding a byte that is spilled, and decoding it.
+const SPILL_WORK_NS: f64 = 1.0;
+
 /// Clock cycles of an Elf's work where it gives ranges of rows, or TIDs.
 const NODE_CYCLES: f64 = 60.0;
 const CHILD_CYCLES: f64 = 12.0;
@@ -56,10 +59,16 @@ pub(crate) enum Unit {
     ElfValue,
     /// Waiting for a read that another one depends on, whatever its size.
     Access,
+    /// Keeping a row in a hash join's table.
+    HashBuild,
+    /// Looking a row up there.
+    HashProbe,
+    /// Giving a row to the next operator.
+    JoinedRow,
 }
 
 /// How many kinds there are.
-const UNIT_COUNT: usize = 6;
+const UNIT_COUNT: usize = 9;
 
 /// Names of what the book shows, with what each means: first each [`Unit`].
 pub(crate) const PRICE_NAMES: [(&str, &str); UNIT_COUNT + 2] = [
@@ -80,6 +89,18 @@ pub(crate) const PRICE_NAMES: [(&str, &str); UNIT_COUNT + 2] = [
     (
         "access_ns",
         "what waiting for one read of storage takes (profile)",
+    ),
+    (
+        "hash_build_ns",
+        "what keeping a row in a join's table takes (profile)",
+    ),
+    (
+        "hash_probe_ns",
+        "what looking a row up in a join's table takes (profile)",
+    ),
+    (
+        "joined_row_ns",
+        "what giving a joined row to the next operator takes (profile)",
     ),
     (
         "storage_bandwidth",
@@ -103,11 +124,36 @@ pub(crate) struct WorkPrices {
     pub elf_value_ns: f64,
     /// See [`Unit::ElfKey`].
     pub elf_key_ns: f64,
+    pub join: JoinNs,
     /// See [`Unit::Elf`].
     elf_walk: f64,
     /// See [`MEMORY_ACCESS_NS`].
     memory_access_ns: f64,
 }
+
+/// What the work of joins takes, in nanoseconds of one thread.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct JoinNs {
+    /// See [`Unit::LookUp`].
+    pub look_up: f64,
+    /// See [`Unit::HashBuild`].
+    pub hash_build: f64,
+    /// See [`Unit::HashProbe`].
+    pub hash_probe: f64,
+    /// See [`Unit::JoinedRow`].
+    pub row: f64,
+    /// Encoding a byte, writing it to storage and reading it again.
+    pub spill_byte: f64,
+}
+
+/// What it takes where nothing was measured, on storage of 400 MB/s.
+pub(crate) const DEFAULT_JOIN_NS: JoinNs = JoinNs {
+    look_up: 8.0 * CYCLE_NS,
+    hash_build: 120.0 * CYCLE_NS,
+    hash_probe: 60.0 * CYCLE_NS,
+    row: 40.0 * CYCLE_NS,
+    spill_byte: SPILL_WORK_NS + 5.0,
+};
 
 impl WorkPrices {
     /// Reading bytes from storage.
@@ -173,13 +219,17 @@ impl PriceBook {
         profile: &Arc<EngineProfile>,
     ) -> Self {
         let access_ns = profile.storage_access_ns.value as f64;
+        let join = DEFAULT_JOIN_NS;
         let start_ns = [
             2.0 * CYCLE_NS,
-            8.0 * CYCLE_NS,
+            join.look_up,
             1.0,
             270.0 * CYCLE_NS,
             15.0 * CYCLE_NS,
             access_ns,
+            join.hash_build,
+            join.hash_probe,
+            join.row,
         ];
         Self {
             cache: cache.clone(),
@@ -200,6 +250,13 @@ impl PriceBook {
             look_up_ns: price(Unit::LookUp),
             elf_value_ns: price(Unit::ElfValue),
             elf_key_ns: price(Unit::ElfKey),
+            join: JoinNs {
+                look_up: price(Unit::LookUp),
+                hash_build: price(Unit::HashBuild),
+                hash_probe: price(Unit::HashProbe),
+                row: price(Unit::JoinedRow),
+                spill_byte: SPILL_WORK_NS + 2e9 / self.storage_bandwidth(),
+            },
             elf_walk: price(Unit::Elf),
             memory_access_ns: self.memory_access_ns(),
         }

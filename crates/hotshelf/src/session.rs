@@ -20,6 +20,7 @@ mod fingerprint;
 mod index;
 mod insert;
 mod interrupt;
+mod join_times;
 mod lean;
 mod learning;
 mod options;

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::machine::NAMES;
 use crate::past_runs::{ExpectedJoin, PastRuns};
-use crate::prices::PRICE_NAMES;
+use crate::prices::{JoinNs, PRICE_NAMES};
 use crate::statistics::error::EstimateError;
 
 pub(crate) use names::{check_name, unknown};
@@ -112,6 +112,8 @@ pub(crate) trait DatabaseSettings: Send + Sync {
     fn value(&self, key: &str) -> Option<String>;
     /// What operators may hold together, in bytes.
     fn operator_bytes_max(&self) -> u64;
+    /// What the work of joins takes, as far as runs have shown it.
+    fn join_ns(&self) -> JoinNs;
     /// Changes a setting at once, for running queries too.
     fn change(&self, key: &str, value: &str) -> Result<()>;
 }
@@ -297,6 +299,11 @@ impl SessionSettings {
     pub fn operator_bytes_max(&self) -> u64 {
         let database = self.database();
         database.map_or(u64::MAX, |database| database.operator_bytes_max())
+    }
+
+    /// What the work of joins takes, in a database.
+    pub fn join_ns(&self) -> Option<JoinNs> {
+        Some(self.database()?.join_ns())
     }
 
     fn value(&self, key: &str) -> Option<String> {

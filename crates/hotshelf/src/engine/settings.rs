@@ -9,6 +9,7 @@ use super::Engine;
 use crate::error::{Error, Result};
 use crate::machine::{ProfileLine, described};
 use crate::options::{BUDGET_BYTES_MIN, parse_bandwidth, parse_size};
+use crate::prices::JoinNs;
 use crate::settings::{DatabaseSettings, PROFILE, parse_switch, refused};
 
 impl DatabaseSettings for Engine {
@@ -35,6 +36,10 @@ impl DatabaseSettings for Engine {
 
     fn operator_bytes_max(&self) -> u64 {
         self.pool.limit_bytes()
+    }
+
+    fn join_ns(&self) -> JoinNs {
+        self.scan_env.prices.now().join
     }
 
     fn change(&self, key: &str, value: &str) -> Result<()> {

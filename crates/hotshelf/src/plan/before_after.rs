@@ -47,7 +47,7 @@ pub(super) fn before_after(rule: &'static str, statements: &[&str]) -> BeforeAft
                 .strip_suffix(rule)
                 .is_some_and(|kind| kind.ends_with(" after "))
             {
-                let texts = [before.as_str(), plan].map(without_io);
+                let texts = [before.as_str(), plan].map(without_machine);
                 return BeforeAfter {
                     rule,
                     texts: Some(texts),
@@ -76,11 +76,21 @@ impl BeforeAfter {
     }
 }
 
-/// The lines of a plan without what the machine reads files by.
-fn without_io(plan: &str) -> String {
+/// The lines of a plan without what depends on the machine: what it reads files by, and how long it would take.
+fn without_machine(plan: &str) -> String {
     let lines = plan.trim_end().lines();
     let lines = lines.map(|line| line.split(", io=").next().unwrap_or(line));
-    lines.collect::<Vec<_>>().join("\n")
+    lines.map(without_figures).collect::<Vec<_>>().join("\n")
+}
+
+/// A scan's way to its rows without the figures that it was chosen by.
+fn without_figures(line: &str) -> String {
+    let cut = line.split_once(", access=").and_then(|(start, way)| {
+        let (name, figures) = way.split_once(" (")?;
+        let (_, end) = figures.split_once(')')?;
+        Some(format!("{start}, access={name}{end}"))
+    });
+    cut.unwrap_or_else(|| line.to_owned())
 }
 
 /// The lines of a text without what all of them are indented by.

@@ -56,6 +56,7 @@ impl PhysicalOptimizerRule for ChooseAccess {
 mod tests {
     use arrow::util::pretty::pretty_format_batches;
 
+    use super::super::before_after::before_after;
     use crate::prices::Unit;
     use crate::{Database, Options};
 
@@ -129,5 +130,24 @@ mod tests {
         assert_eq!(bench.accesses(&queries), ["scan", "scan"]);
         bench.teach(&[Unit::Test, Unit::LookUp], 1e18);
         assert_eq!(bench.accesses(&queries), ["elf", "elf"]);
+    }
+
+    #[test]
+    fn an_elf_is_asked_for_rows() {
+        let statements = [
+            "CREATE INDEX i ON t USING elf (v)",
+            "SET hotshelf.elf = 'always'",
+            "SELECT n FROM t WHERE v = 3",
+        ];
+        before_after("choose_access", &statements).is(
+            "
+            CooperativeExec
+              DataSourceExec: HotshelfScan: table=t, columns=[n], filter=v@1 = 3
+            ",
+            "
+            CooperativeExec
+              DataSourceExec: HotshelfScan: table=t, columns=[n], filter=v@1 = 3, access=elf i
+            ",
+        );
     }
 }

@@ -15,6 +15,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 
+use crate::operators::join_name;
 use crate::past_runs::ExpectedJoin;
 use crate::settings::{JoinSides, SessionSettings};
 
@@ -34,18 +35,22 @@ impl PhysicalOptimizerRule for ChosenSides {
         config: &ConfigOptions,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
         let plan = self.select.optimize(plan, config)?;
-        let settings = config.extensions.get::<SessionSettings>();
-        let chosen = settings.map(|settings| settings.join_sides.lock().clone());
-        let chosen = chosen.filter(|chosen| !chosen.is_empty());
-        let Some(chosen) = chosen else {
+        let Some(settings) = config.extensions.get::<SessionSettings>() else {
             return Ok(plan);
         };
+        let chosen = settings.join_sides.lock().clone();
+        if chosen.is_empty() {
+            return Ok(plan);
+        }
         plan.transform_up(|node| {
             let join = node.downcast_ref::<HashJoinExec>();
             let rows = join.and_then(|join| rows_of_other_side(join, &chosen));
             let (Some(join), Some(rows)) = (join, rows) else {
                 return Ok(Transformed::no(node));
             };
+            if settings.decisions.are_wanted() {
+                settings.decisions.note(why_other_side(join, rows));
+            }
             let mode = match rows <= COLLECTED_ROWS_MAX {
                 true => PartitionMode::CollectLeft,
                 false => PartitionMode::Partitioned,
@@ -75,6 +80,18 @@ fn rows_of_other_side(join: &HashJoinExec, chosen: &[JoinSides]) -> Option<f64> 
         .iter()
         .filter(|sides| sides.keeps(&keys, |(_, right)| right));
     turned.next().filter(|_| !as_it_is).map(|sides| sides.rows)
+}
+
+/// Why the right side of a join is kept, for EXPLAIN VERBOSE.
+fn why_other_side(join: &HashJoinExec, rows: f64) -> String {
+    let keys = join.on().iter().map(|(_, right)| right.to_string());
+    let keys: Vec<String> = keys.collect();
+    format!(
+        "{}: the side of {} is kept in memory, as the order of joins expects about {rows:.0} rows of it; the engine's \
+         own estimates chose the other side",
+        join_name(join),
+        keys.join(" and ")
+    )
 }
 
 /// Rows that the order was chosen for, if one choice alone can be meant.

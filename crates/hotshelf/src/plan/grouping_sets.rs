@@ -32,20 +32,22 @@ impl PhysicalOptimizerRule for GroupBeforeSets {
         config: &ConfigOptions,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
         let settings = config.extensions.get::<SessionSettings>();
-        if settings.is_none_or(|settings| settings.operators == Use::Off) {
+        let Some(settings) = settings.filter(|settings| settings.operators != Use::Off) else {
             return Ok(plan);
-        }
+        };
         plan.transform_up(|node| {
-            let sets = match node.downcast_ref::<AggregateExec>() {
-                Some(aggregate) if is_split(aggregate) => Some(sets_of_groups(aggregate)?),
-                _ => None,
+            let aggregate = node.downcast_ref::<AggregateExec>();
+            let Some(aggregate) = aggregate.filter(|aggregate| is_split(aggregate)) else {
+                return Ok(Transformed::no(node));
             };
-            Ok(match sets {
-                Some(sets) if SpillingAggregateExec::replacing(&sets)?.is_some() => {
-                    Transformed::yes(sets)
-                }
-                _ => Transformed::no(node),
-            })
+            let sets = sets_of_groups(aggregate)?;
+            if SpillingAggregateExec::replacing(&sets)?.is_none() {
+                return Ok(Transformed::no(node));
+            }
+            if settings.decisions.are_wanted() {
+                settings.decisions.note(why_split(aggregate));
+            }
+            Ok(Transformed::yes(sets))
         })
         .data()
     }
@@ -72,6 +74,19 @@ fn is_split(aggregate: &AggregateExec) -> bool {
             .aggr_expr()
             .iter()
             .all(|function| !function.is_distinct() && function.order_bys().is_empty())
+}
+
+/// Why groups are made before the sets, for EXPLAIN VERBOSE.
+fn why_split(aggregate: &AggregateExec) -> String {
+    let sets = aggregate.group_expr();
+    let keys = sets.expr().iter().map(|(_, name)| name.as_str());
+    let keys: Vec<&str> = keys.collect();
+    format!(
+        "rows are grouped by all keys ({}) once, and those groups into the {} sets: each row is in one group instead \
+         of one for each set",
+        keys.join(", "),
+        sets.groups().len()
+    )
 }
 
 /// The states of the groups of several sets, made of those of groups by all keys.

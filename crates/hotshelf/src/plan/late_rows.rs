@@ -47,13 +47,12 @@ impl PhysicalOptimizerRule for LateRows {
         config: &ConfigOptions,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
         let settings = config.extensions.get::<SessionSettings>();
-        let operators = settings.map_or(Use::Off, |settings| settings.operators);
-        if operators == Use::Off {
+        let Some(settings) = settings.filter(|settings| settings.operators != Use::Off) else {
             return Ok(plan);
-        }
+        };
         let changed = plan.transform_up(|node| {
             let late = match Top::of(&node) {
-                Some(top) => top.with_late_rows(&node, operators)?,
+                Some(top) => top.with_late_rows(&node, settings)?,
                 None => None,
             };
             Ok(late.map_or_else(|| Transformed::no(node), Transformed::yes))
@@ -124,7 +123,7 @@ impl<'a> Top<'a> {
     fn with_late_rows(
         &self,
         node: &Arc<dyn ExecutionPlan>,
-        operators: Use,
+        settings: &SessionSettings,
     ) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
         let Some(mut below) = Below::of(self.sort.input())? else {
             return Ok(None);
@@ -147,12 +146,17 @@ impl<'a> Top<'a> {
         let early = columns_of(below.predicates.iter().chain(&keys));
         let read = columns_of(outputs());
         let has_none = early.is_empty() || read.is_empty();
-        if has_none || (operators != Use::Always && !self.pays(&below, &early, &read)?) {
+        if has_none || (settings.operators != Use::Always && !self.pays(&below, &early, &read)?) {
             return Ok(None);
         }
         let Some(input) = self.sorted_numbers(&below, &keys, &early)? else {
             return Ok(None);
         };
+        if settings.decisions.are_wanted() {
+            settings
+                .decisions
+                .note(self.why_late(&below.scan, &early, &read)?);
+        }
         let places = places_of(&read, &below.scan);
         let exprs = outputs().map(|expr| over_inputs(expr, &places));
         let fetched = Fetched {
@@ -185,6 +189,27 @@ impl<'a> Top<'a> {
         }
         let chosen = scan.with_access(Taker::Operators);
         Ok(!chosen.is_some_and(|scan| scan.is_covered()))
+    }
+
+    /// What is read when, for EXPLAIN VERBOSE.
+    fn why_late(&self, scan: &TableScan, early: &[usize], read: &[usize]) -> QueryResult<String> {
+        let names = |columns: &[usize]| {
+            let fields = columns.iter().map(|column| scan.schema.field(*column));
+            let names: Vec<&str> = fields.map(|field| field.name().as_str()).collect();
+            names.join(", ")
+        };
+        let rows = scan.partition_statistics(None)?.num_rows;
+        let rows = match rows.get_value() {
+            Some(rows) => format!("about {rows}"),
+            None => "all".to_owned(),
+        };
+        Ok(format!(
+            "the sort for the first {} of {rows} rows of {} reads {} alone; {} are read of the rows that remain",
+            self.fetch,
+            scan.table.name,
+            names(early),
+            names(read)
+        ))
     }
 
     /// The sort of keys and numbers. `None`: the scan has none.

@@ -48,3 +48,42 @@ fn projected(plan: Arc<LogicalPlan>) -> QueryResult<LogicalPlan> {
     let columns = plan.schema().columns().into_iter().map(Expr::Column);
     Projection::try_new(columns.collect(), plan).map(LogicalPlan::Projection)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn a_join_of_nulls_stays_out_of_other_joins() {
+        let query =
+            "SELECT t.n FROM t JOIN s ON t.k IS NOT DISTINCT FROM s.k, s AS o WHERE t.v = o.x";
+        before_after("eliminate_cross_join", &[query]).is(
+            "
+            Projection: t.n
+              Filter: t.v = o.x
+                Cross Join:
+                  Inner Join: t.k = s.k
+                    TableScan: t
+                    TableScan: s
+                  SubqueryAlias: o
+                    TableScan: s
+            ",
+            "
+            Projection: t.n
+              Inner Join: t.v = o.x
+                Projection: t.k, t.n, t.v, t.w, s.k, s.name, s.x
+                  Inner Join: t.k = s.k
+                    TableScan: t
+                    TableScan: s
+                SubqueryAlias: o
+                  TableScan: s
+            ",
+        );
+    }
+
+    #[test]
+    fn a_join_of_nulls_takes_no_other_keys() {
+        let query = "SELECT t.n, l.x FROM t LEFT JOIN LATERAL (SELECT s.x FROM s WHERE s.k < t.k) AS l ON l.x = t.v";
+        before_after("extract_equijoin_predicate", &[query]).is_the_same();
+    }
+}

@@ -95,3 +95,25 @@ fn children_passed_on(node: &Arc<dyn ExecutionPlan>) -> Range<usize> {
         false => 0..0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn what_the_sort_wants_first_is_read_first() {
+        let query = "SELECT n, v FROM t ORDER BY n DESC LIMIT 3";
+        before_after("choose_access", &[query]).is(
+            "
+            SortExec: TopK(fetch=3), expr=[n@0 DESC], preserve_partitioning=[false]
+              CooperativeExec
+                DataSourceExec: HotshelfScan: table=t, columns=[n, v], prune=DynamicFilter [ empty ]
+            ",
+            "
+            SortExec: TopK(fetch=3), expr=[n@0 DESC], preserve_partitioning=[false]
+              CooperativeExec
+                DataSourceExec: HotshelfScan: table=t, columns=[n, v], prune=DynamicFilter [ empty ], first=greatest n
+            ",
+        );
+    }
+}

@@ -12,7 +12,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use crate::operators::SpillingHashJoinExec;
+use crate::operators::{SpillingHashJoinExec, join_name};
 use crate::settings::{SessionSettings, Use};
 
 /// Runs when the sides are chosen and before rows are distributed.
@@ -26,15 +26,19 @@ impl PhysicalOptimizerRule for SharedBuilds {
         config: &ConfigOptions,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
         let settings = config.extensions.get::<SessionSettings>();
-        if settings.is_none_or(|settings| settings.operators == Use::Off) {
+        let Some(settings) = settings.filter(|settings| settings.operators != Use::Off) else {
             return Ok(plan);
-        }
+        };
         plan.transform_up(|node| {
             let join = node.downcast_ref::<HashJoinExec>();
-            match join.map(with_shared_build).transpose()?.flatten() {
-                Some(shared) => Ok(Transformed::yes(shared)),
-                None => Ok(Transformed::no(node)),
+            let shared = join.map(with_shared_build).transpose()?.flatten();
+            let (Some(join), Some(shared)) = (join, shared) else {
+                return Ok(Transformed::no(node));
+            };
+            if settings.decisions.are_wanted() {
+                settings.decisions.note(why_shared(join));
             }
+            Ok(Transformed::yes(shared))
         })
         .data()
     }
@@ -60,6 +64,15 @@ fn with_shared_build(join: &HashJoinExec) -> QueryResult<Option<Arc<dyn Executio
         .builder()
         .with_partition_mode(PartitionMode::CollectLeft);
     builder.recompute_properties().build_exec().map(Some)
+}
+
+/// Why a build side is shared, for EXPLAIN VERBOSE.
+fn why_shared(join: &HashJoinExec) -> String {
+    format!(
+        "{}: all workers build its left side together, so that no row of the right side changes its worker; the \
+         engine would divide both sides among them",
+        join_name(join)
+    )
 }
 
 #[cfg(test)]

@@ -106,6 +106,7 @@ fn parts_of(expr: &Expr, schema: &DFSchema, columns: Option<&[usize]>) -> usize 
 
 #[cfg(test)]
 mod tests {
+    use super::super::before_after::before_after;
     use super::*;
     use datafusion::logical_expr::LogicalPlanBuilder;
     use datafusion::prelude::{col, lit};
@@ -155,6 +156,41 @@ mod tests {
         let (given, above) = rewritten(col("x").gt(lit(3)).and(col("y").lt(lit(5))), 12);
         assert_eq!(given.unwrap(), "Filter: s11.y < Int32(5)");
         assert_eq!(above, "Filter: s11.x > Int32(3)");
+    }
+
+    #[test]
+    fn an_outer_join_is_simplified_by_short_conditions() {
+        let query = "
+            SELECT x, y FROM (
+                SELECT x + x + x + x + x + x + x AS x, y FROM (
+                    SELECT x + x + x + x + x + x + x AS x, y FROM (
+                        SELECT s.x + s.x + s.x + s.x + s.x + s.x + s.x AS x, s.k AS y FROM t LEFT JOIN s ON t.k = s.k
+                    )
+                )
+            ) WHERE x > 3 AND y > 5";
+        before_after("eliminate_outer_join", &[query]).is(
+            "
+            Projection: x, y
+              Filter: x > Int64(3) AND y > Int64(5)
+                Projection: x + x + x + x + x + x + x AS x, y
+                  Projection: x + x + x + x + x + x + x AS x, y
+                    Projection: s.x + s.x + s.x + s.x + s.x + s.x + s.x AS x, s.k AS y
+                      Left Join: t.k = s.k
+                        TableScan: t
+                        TableScan: s
+            ",
+            "
+            Projection: x, y
+              Filter: x > Int64(3)
+                Filter: y > Int64(5)
+                  Projection: x + x + x + x + x + x + x AS x, y
+                    Projection: x + x + x + x + x + x + x AS x, y
+                      Projection: s.x + s.x + s.x + s.x + s.x + s.x + s.x AS x, s.k AS y
+                        Inner Join: t.k = s.k
+                          TableScan: t
+                          TableScan: s
+            ",
+        );
     }
 
     #[test]

@@ -88,10 +88,12 @@ impl Runnable {
         } = self;
         let mut context = task_context(&state);
         let settings = SessionSettings::of(state.config());
+        let prices = engine.scan_env.prices.clone();
         let account = QueryAccount::open(&settings, engine, &mut context);
         let learning = Learning {
             past_runs: settings.past_runs,
             plans,
+            prices,
             template: settings.template,
         };
         let form = explain::form_of(&plan);

@@ -417,3 +417,52 @@ fn read_bytes(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<u64> {
     let bytes = children.into_iter().map(read_bytes);
     bytes.sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Database, Options};
+
+    fn lines(plan: &LogicalPlan) -> Vec<String> {
+        let text = plan.display_indent().to_string();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn equal_parts_are_leaves_of_one_part() {
+        let database = Database::temporary(Options::default()).unwrap();
+        let session = database.session();
+        let table = "CREATE TABLE t AS SELECT value % 100 AS k, value AS n FROM range(20000)";
+        session.query(table).unwrap();
+        let query = "WITH s AS (SELECT k, sum(n) AS v FROM t GROUP BY k) \
+            SELECT * FROM s UNION ALL SELECT * FROM s";
+        let state = session.context().state();
+        let plan = database.block_on(state.create_logical_plan(query));
+        let before = state.optimize(&plan.unwrap()).unwrap();
+        let after = with_shared(&before, &mut (1..), &Notes::default()).unwrap();
+        assert_eq!(
+            lines(&before),
+            [
+                "Union",
+                "  SubqueryAlias: s",
+                "    Projection: t.k, sum(t.n) AS v",
+                "      Aggregate: groupBy=[[t.k]], aggr=[[sum(t.n)]]",
+                "        TableScan: t projection=[k, n]",
+                "  SubqueryAlias: s",
+                "    Projection: t.k, sum(t.n) AS v",
+                "      Aggregate: groupBy=[[t.k]], aggr=[[sum(t.n)]]",
+                "        TableScan: t projection=[k, n]",
+            ]
+        );
+        assert_eq!(
+            lines(&after.unwrap()),
+            [
+                "Union",
+                "  SubqueryAlias: s",
+                "    Shared: part 1, used 2 times",
+                "  SubqueryAlias: s",
+                "    Shared: part 1, used 2 times",
+            ]
+        );
+    }
+}

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Statistics, internal_err};
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{Partitioning, PhysicalExpr};
@@ -27,7 +28,7 @@ use super::ran::Ran;
 use super::worker::Worker;
 use crate::begun::Begun;
 use crate::error::{Error, is_shortage};
-use crate::scan::{Reported, ScanMetrics, ScanQueue, ScanStream, rows_on_the_way};
+use crate::scan::{Reported, ScanMetrics, ScanQueue, ScanStream, TableScan, rows_on_the_way};
 use crate::statistics::rows::expected;
 
 /// One preparation serves all partitions, also when the one that began it is dropped, and its failure too:
@@ -141,6 +142,38 @@ pub(crate) fn fallback(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn Executi
     Some(&star.original)
 }
 
+/// The rows that passed all look-ups and filters of a star.
+pub(crate) struct Survived {
+    pub rows: u64,
+    /// Whether no worker was stopped before it had found all of its rows.
+    pub are_all: bool,
+}
+
+/// What passed a star, if it is one whose build sides have run and were fit for look-ups. It may have begun again as
+/// the original plan since.
+pub(crate) fn survived(plan: &Arc<dyn ExecutionPlan>) -> Option<Survived> {
+    let star = plan.downcast_ref::<StarPipelineExec>()?;
+    let Outcome::Ran(queue, ran) = star.outcome.get()? else {
+        return None;
+    };
+    let run = queue.run();
+    Some(Survived {
+        rows: run.rows_kept,
+        are_all: run.finished && ran.ended_count() == run.workers,
+    })
+}
+
+/// Whether the rest of the query has by now found rows of a part that it does not need: scans may have left them out.
+pub(crate) fn is_narrowed(part: &Arc<dyn ExecutionPlan>) -> bool {
+    let scan = match part.downcast_ref::<StarPipelineExec>() {
+        Some(star) => Some(&star.star.scan),
+        None => part
+            .downcast_ref::<DataSourceExec>()
+            .and_then(|leaf| leaf.data_source().downcast_ref::<TableScan>()),
+    };
+    scan.is_some_and(TableScan::is_narrowed) || part.children().into_iter().any(is_narrowed)
+}
+
 /// What a partition's rows come from.
 enum RowSource {
     Star(Box<Worker>),
@@ -161,8 +194,9 @@ fn open(
     let worker = Worker::new(ready.clone(), schema.clone(), partition, &context)?;
     let begin = RowSource::Star(Box::new(worker));
     let decoded = rows_on_the_way(&context);
+    let ran = ready.ran.clone();
     let batches = futures::stream::try_unfold(begin, move |mut source| {
-        let (original, context) = (original.clone(), context.clone());
+        let (original, context, ran) = (original.clone(), context.clone(), ran.clone());
         async move {
             if let RowSource::Star(worker) = &mut source {
                 match worker.next().await {
@@ -171,7 +205,13 @@ fn open(
                         let stream = original.execute(partition, context);
                         source = RowSource::Original(stream.map_err(Error::from_query)?);
                     }
-                    batch => return Ok(batch?.map(|batch| (batch, source))),
+                    batch => {
+                        let batch = batch?;
+                        if batch.is_none() {
+                            ran.note_end();
+                        }
+                        return Ok(batch.map(|batch| (batch, source)));
+                    }
                 }
             }
             let RowSource::Original(stream) = &mut source else {

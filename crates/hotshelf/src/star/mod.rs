@@ -64,7 +64,7 @@ mod validity;
 mod words;
 mod worker;
 
-pub(crate) use exec::{fallback, with_fallback};
+pub(crate) use exec::{fallback, is_narrowed, survived, with_fallback};
 pub(crate) use in_keys::KeyCollector;
 pub(crate) use narrow::{parts_of, replace_columns};
 pub(crate) use rule::FuseStarPipelines;

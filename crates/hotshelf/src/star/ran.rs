@@ -1,6 +1,6 @@
 //! What look-ups are like and what they did: without what they hold in memory, which ends with the last row.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::kept::Kept;
 use super::lookup::Lookup;
@@ -11,6 +11,8 @@ pub(super) struct Ran {
     /// Where they lie, if not in memory.
     shelf: Option<String>,
     hints: Tested,
+    /// Workers that found no more rows.
+    ended: AtomicU32,
 }
 
 /// How many rows a test was asked for and how many it kept.
@@ -62,6 +64,7 @@ impl Ran {
             look_ups: look_ups.collect(),
             shelf,
             hints: Tested::default(),
+            ended: AtomicU32::new(0),
         }
     }
 
@@ -86,6 +89,16 @@ impl Ran {
     /// The same for what became known while the query runs.
     pub fn note_hint(&self, kept: Kept) {
         self.hints.note(kept);
+    }
+
+    /// Notes that a worker has found no more rows.
+    pub fn note_end(&self) {
+        self.ended.fetch_add(1, Ordering::Release);
+    }
+
+    /// Workers that have found no more rows. Others were stopped before, or still run.
+    pub fn ended_count(&self) -> u32 {
+        self.ended.load(Ordering::Acquire)
     }
 
     /// The share of the rows asked for that a look-up kept so far, or a guess.

@@ -14,8 +14,10 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::accumulate::{Aggregates, Keys};
@@ -112,7 +114,7 @@ fn fuse_hinted_scans(
     settings: &SessionSettings,
 ) -> QueryResult<Transformed<Arc<dyn ExecutionPlan>>> {
     join.map_children(|child| {
-        if pass_through(&child).is_some() {
+        if hands_on(&child) {
             return fuse_hinted_scans(child, settings);
         }
         let star = match is_hinted(&child) {
@@ -124,6 +126,12 @@ fn fuse_hinted_scans(
             None => Transformed::no(child),
         })
     })
+}
+
+/// Whether an operator gives one row for each row of its inputs, made of that row alone: scans below it may drop rows
+/// that a join above does not need.
+fn hands_on(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    pass_through(plan).is_some() || plan.is::<UnionExec>() || plan.is::<ProjectionExec>()
 }
 
 /// Whether a plan is the scan of a large table that learns what joins need while the query runs.

@@ -166,6 +166,49 @@ fn verbose_says_why_parts_are_computed_once_or_not() {
 }
 
 #[test]
+fn verbose_says_why_joins_groups_and_sorts_are_planned_otherwise() {
+    let fixture = with_sales();
+    fixture
+        .run("CREATE TABLE visits AS SELECT value % 500 AS spot FROM range(2000)")
+        .unwrap();
+    let divided = "SET datafusion.optimizer.hash_join_single_partition_threshold = 0; \
+                   SET datafusion.optimizer.hash_join_single_partition_threshold_rows = 0;";
+    for (settings, query, decision) in [
+        (
+            "",
+            "SELECT price, spot FROM sales JOIN visits ON day = spot WHERE id IN (5, 70, 900, 1234)",
+            "is kept in memory, as the order of joins expects about",
+        ),
+        (
+            divided,
+            "SELECT a.price, b.day FROM sales a JOIN sales b ON a.id = b.id",
+            "all workers build its left side together",
+        ),
+        (
+            "SET hotshelf.operators = always;",
+            "SELECT * FROM sales ORDER BY price LIMIT 3",
+            "the sort for the first 3 of about 100000 rows of sales reads price alone",
+        ),
+        (
+            "",
+            "SELECT shop, day, sum(price) FROM sales GROUP BY ROLLUP (shop, day)",
+            "rows are grouped by all keys (shop, day) once, and those groups into the 3 sets",
+        ),
+        (
+            "",
+            "SELECT id, (SELECT max(shop) FROM shops WHERE shops.shop < sales.day) FROM sales",
+            "a subquery is computed once for each combination of sales.day",
+        ),
+    ] {
+        let verbose = format!("{settings} EXPLAIN VERBOSE {query}");
+        let shown = shown(&fixture, "tree", &verbose);
+        let row = shown.iter().find(|(what, _)| what == "decisions");
+        let text = row.map(|(_, lines)| lines.join(" ")).unwrap_or_default();
+        assert_eq!(text.matches(decision).count(), 1, "{query}: {shown:#?}");
+    }
+}
+
+#[test]
 fn what_operators_spill_is_in_the_tree() {
     let fixture = Fixture::with_little_memory(2 << 20, 2);
     let sorted =

@@ -319,3 +319,118 @@ fn a_scan_tests_the_keys_of_joins_above_before_it_decodes_more() {
     }
     assert!(tested >= 6, "{tested}");
 }
+
+/// Many rows, of which some have NULL for a key, and few rows without such and with.
+fn with_facts() -> Fixture {
+    let fixture = Fixture::new();
+    let statements = [
+        "CREATE TABLE facts AS SELECT value AS id, CASE WHEN value % 29 = 3 THEN NULL ELSE value / 40 END AS run, \
+         CASE WHEN value % 31 = 5 THEN NULL ELSE value * 7919 % 5003 END AS few FROM range(150000)",
+        "CREATE TABLE whole AS SELECT value * 131 % 4000 AS run, value * 37 % 5003 AS few FROM range(300)",
+        "CREATE TABLE gaps AS SELECT CASE WHEN value % 7 = 1 THEN NULL ELSE run END AS run, few FROM \
+         (SELECT value, value * 131 % 4000 AS run, value * 37 % 5003 AS few FROM range(300))",
+    ];
+    statements
+        .iter()
+        .for_each(|sql| drop(fixture.run(sql).unwrap()));
+    fixture
+}
+
+/// For each scan that tested rows by the keys of joins above: how many rows it kept, and of how many. The answer is
+/// that of scans that learn nothing.
+fn kept_by_keys(fixture: &Fixture, sql: &str) -> Vec<(u64, u64)> {
+    let without = "SET datafusion.optimizer.enable_dynamic_filter_pushdown = false; \
+        SET hotshelf.star_pipelines = off;";
+    let expected = answers(fixture, without, sql);
+    assert!(!expected.is_empty(), "{sql}");
+    let own = "SET hotshelf.operators = always;";
+    // Each thread joins keys of its own.
+    let apart = "SET datafusion.optimizer.hash_join_single_partition_threshold = 0; \
+        SET datafusion.optimizer.hash_join_single_partition_threshold_rows = 0;";
+    for settings in [own, &format!("{own} {apart}")] {
+        let rows = answers(fixture, settings, sql);
+        assert!(rows == expected, "{settings} {sql}: {} rows", rows.len());
+    }
+    let plan = fixture
+        .rows(&format!("{own} EXPLAIN ANALYZE {sql}"))
+        .join("\n");
+    let counts = plan
+        .split("keys of joins above kept ")
+        .skip(1)
+        .map(|counts| {
+            let mut numbers = counts.split(|c: char| !c.is_ascii_digit());
+            let mut next = || {
+                numbers
+                    .find_map(|number| number.parse::<u64>().ok())
+                    .unwrap()
+            };
+            (next(), next())
+        });
+    counts.collect()
+}
+
+#[test]
+fn keys_of_joins_that_take_nulls_for_equal_narrow_scans_unless_they_have_nulls() {
+    let fixture = with_facts();
+    let narrowed = [
+        "SELECT run FROM facts INTERSECT SELECT run FROM whole",
+        "SELECT run FROM whole EXCEPT SELECT run FROM facts",
+        "SELECT count(*), sum(f.id) FROM facts f JOIN whole w ON f.run IS NOT DISTINCT FROM w.run",
+        "SELECT count(*), sum(f.id) FROM whole w LEFT JOIN facts f ON f.run IS NOT DISTINCT FROM w.run",
+        "SELECT count(*), sum(n) FROM (SELECT run, id % 7 AS n FROM facts) f JOIN whole w \
+         ON f.run IS NOT DISTINCT FROM w.run",
+        // By the second key alone.
+        "SELECT run, few FROM facts INTERSECT SELECT run, few FROM gaps",
+        "SELECT count(*), sum(f.id) FROM facts f JOIN gaps g \
+         ON f.run IS NOT DISTINCT FROM g.run AND f.few IS NOT DISTINCT FROM g.few",
+    ];
+    for sql in narrowed {
+        let kept = kept_by_keys(&fixture, sql);
+        assert!(
+            matches!(kept[..], [(kept, of)] if kept * 5 < of),
+            "{sql}: {kept:?}"
+        );
+    }
+    let not_narrowed = [
+        "SELECT run FROM facts INTERSECT SELECT run FROM gaps",
+        "SELECT run FROM gaps EXCEPT SELECT run FROM facts",
+        "SELECT run FROM gaps EXCEPT SELECT run FROM facts WHERE run IS NOT NULL",
+        "SELECT count(*), sum(f.id) FROM facts f JOIN gaps g ON f.run IS NOT DISTINCT FROM g.run",
+        // Rows without a partner are wanted.
+        "SELECT run FROM facts EXCEPT SELECT run FROM whole",
+        "SELECT count(*), sum(f.id) FROM facts f FULL JOIN whole w ON f.run IS NOT DISTINCT FROM w.run",
+    ];
+    for sql in not_narrowed {
+        let kept = kept_by_keys(&fixture, sql);
+        assert!(kept.is_empty(), "{sql}: {kept:?}");
+    }
+    let has_null = |sql: &str| fixture.rows(sql).contains(&String::new());
+    assert!(!has_null(narrowed[0]) && !has_null(not_narrowed[1]));
+    for with_null in [0, 2, 4] {
+        assert!(has_null(not_narrowed[with_null]), "{with_null}");
+    }
+}
+
+#[test]
+fn scans_below_a_union_test_the_keys_of_a_join_above() {
+    let fixture = with_facts();
+    let of_union = |union: &str, on: &str| {
+        let sql =
+            format!("SELECT count(*), sum(n), min(tag) FROM ({union}) u JOIN whole w ON {on}");
+        kept_by_keys(&fixture, &sql)
+    };
+    let stored =
+        "SELECT run, id AS n, 1 AS tag FROM facts UNION ALL SELECT few, id * 2, 74 FROM facts";
+    for on in ["u.run = w.run", "u.run = w.run AND u.tag = w.few"] {
+        let kept = of_union(stored, on);
+        assert_eq!(kept.len(), 2, "{kept:?}");
+        assert!(
+            kept.iter().all(|(kept, of)| kept * 5 < *of),
+            "{on}: {kept:?}"
+        );
+    }
+    let computed = "SELECT run, id AS n, 1 AS tag FROM facts UNION ALL SELECT few - 7, id, 2 FROM facts \
+        UNION ALL SELECT 131, id, 3 FROM facts";
+    let kept = of_union(computed, "u.run = w.run");
+    assert_eq!(kept.len(), 1, "only one of them has the key: {kept:?}");
+}

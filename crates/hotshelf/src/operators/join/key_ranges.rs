@@ -50,6 +50,11 @@ struct KeyRange {
     max: MaxAccumulator,
     few: FewKeys,
     all: KeyCollector,
+    /// Whether NULL is a key like others: the join takes two of them for equal.
+    nulls_are_equal: bool,
+    /// Whether a row of the build side has NULL for such a key. The other side's NULLs find it, and every test here
+    /// would drop them.
+    finds_nulls: bool,
 }
 
 /// The keys of a column, as long as they are few.
@@ -68,13 +73,15 @@ impl KeyRanges {
         let Some(filter) = filter else {
             return Ok(None);
         };
-        if join.null_equality() != NullEquality::NullEqualsNothing || join.null_aware {
+        if join.null_aware {
             return Ok(None);
         }
+        let nulls_are_equal = join.null_equality() == NullEquality::NullEqualsNull;
         let pairs = spec.join.on.iter().zip(join.on());
         let ranges = pairs.filter_map(|((column, _), (_, other))| {
             let data_type = spec.left.data_type(*column);
-            has_range(data_type).then(|| KeyRange::try_new(*column, other.clone(), data_type))
+            let range = || KeyRange::try_new(*column, other.clone(), data_type, nulls_are_equal);
+            has_range(data_type).then(range)
         });
         let keys: Vec<KeyRange> = ranges.collect::<QueryResult<_>>()?;
         if keys.is_empty() {
@@ -119,7 +126,8 @@ impl KeyRanges {
         if state.builds_open > 0 {
             return Ok(());
         }
-        let tests = state.keys.iter_mut().map(|key| key.test(&self.others));
+        let keys = state.keys.iter_mut();
+        let tests = keys.filter_map(|key| key.test(&self.others).transpose());
         self.filter
             .update(conjunction(tests.collect::<QueryResult<Vec<_>>>()?))?;
         self.filter.mark_complete();
@@ -132,6 +140,7 @@ impl KeyRange {
         column: usize,
         other: Arc<dyn PhysicalExpr>,
         data_type: &DataType,
+        nulls_are_equal: bool,
     ) -> QueryResult<Self> {
         Ok(Self {
             column,
@@ -140,22 +149,36 @@ impl KeyRange {
             max: MaxAccumulator::try_new(data_type)?,
             few: FewKeys::default(),
             all: KeyCollector::of(data_type),
+            nulls_are_equal,
+            finds_nulls: false,
         })
     }
 
     fn add(&mut self, batch: &RecordBatch) -> QueryResult<()> {
-        let values = std::slice::from_ref(batch.column(self.column));
-        self.min.update_batch(values)?;
-        self.max.update_batch(values)?;
-        self.all.add(batch.column(self.column))?;
-        self.few.add(batch.column(self.column))
+        let keys = batch.column(self.column);
+        if self.nulls_are_equal && keys.logical_null_count() > 0 {
+            self.finds_nulls = true;
+            // Gives back what was reserved.
+            self.all = KeyCollector::default();
+        }
+        if self.finds_nulls {
+            return Ok(());
+        }
+        self.min.update_batch(std::slice::from_ref(keys))?;
+        self.max.update_batch(std::slice::from_ref(keys))?;
+        self.all.add(keys)?;
+        self.few.add(keys)
     }
 
-    /// Whether a key of the other side lies in the range and is one of the keys, as far as these are known.
-    fn test(&mut self, others: &Schema) -> QueryResult<Arc<dyn PhysicalExpr>> {
+    /// Whether a key of the other side lies in the range and is one of the keys, as far as these are known. `None`: any
+    /// key may have a partner.
+    fn test(&mut self, others: &Schema) -> QueryResult<Option<Arc<dyn PhysicalExpr>>> {
+        if self.finds_nulls {
+            return Ok(None);
+        }
         let (min, max) = (self.min.evaluate()?, self.max.evaluate()?);
         if min.is_null() {
-            return Ok(lit(false));
+            return Ok(Some(lit(false)));
         }
         let compare = |operator, bound| {
             Arc::new(BinaryExpr::new(self.other.clone(), operator, lit(bound))) as _
@@ -168,7 +191,7 @@ impl KeyRange {
         let all = self.all.finish(&self.other);
         let all = all.map(|keys| Arc::new(keys) as Arc<dyn PhysicalExpr>);
         let tests = range.into_iter().chain(listed.transpose()?).chain(all);
-        Ok(conjunction(tests))
+        Ok(Some(conjunction(tests)))
     }
 }
 

@@ -33,6 +33,9 @@ impl Domain {
         refuse_outer_aggregates(subquery)?;
         let mut outer = outer_columns(subquery)?;
         outer.retain(|column| rows.schema().has_column(column));
+        if names.decisions.are_wanted() {
+            names.decisions.note(why_joined(&outer, subquery));
+        }
         let rows = match outer.is_empty() {
             true => one_row(),
             false => all_values(rows, &outer)?,
@@ -354,6 +357,19 @@ impl Domain {
         )?;
         self.project(node, LogicalPlan::Join(joined), columns_of(node))
     }
+}
+
+/// How often a subquery is computed, for EXPLAIN VERBOSE.
+fn why_joined(outer: &[Column], subquery: &LogicalPlan) -> String {
+    let columns: Vec<String> = outer.iter().map(Column::flat_name).collect();
+    let times = match columns.is_empty() {
+        true => "once".to_owned(),
+        false => format!("once for each combination of {}", columns.join(", ")),
+    };
+    let subquery = subquery.display();
+    format!(
+        "a subquery is computed {times} and joined to the rows around it, as the engine has no join for it: {subquery}"
+    )
 }
 
 fn one_row() -> LogicalPlan {

@@ -48,6 +48,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::expressions::{has_expression, is_subquery, node_has_expression};
 use super::subqueries::count_rows;
+use crate::settings::SessionSettings;
 use domain::Domain;
 use one_row::one_row;
 use parts::{Names, column, columns_of, join, named, qualified, refused};
@@ -63,12 +64,14 @@ impl AnalyzerRule for Decorrelate {
         "decorrelate"
     }
 
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> QueryResult<LogicalPlan> {
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> QueryResult<LogicalPlan> {
         if !has_expression(&plan, is_subquery)? && !plan.exists(is_lateral)? {
             return Ok(plan);
         }
         refuse_hidden_laterals(&plan)?;
-        let names = Names::default();
+        let settings = config.extensions.get::<SessionSettings>();
+        let decisions = settings.map(|settings| settings.decisions.clone());
+        let names = Names::new(decisions.unwrap_or_default());
         let plan = plan.transform_up_with_subqueries(|node| rewrite_node(node, &names));
         let plan = plan.data()?;
         match refers_out(&plan)? {

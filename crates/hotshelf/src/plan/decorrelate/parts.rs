@@ -8,16 +8,26 @@ use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::logical_expr::{Expr, Join, LogicalPlan};
 
 use crate::error::Error;
+use crate::settings::Notes;
 
-/// Numbers for the names of made-up tables: unique in a statement.
-#[derive(Default)]
-pub(super) struct Names(Cell<usize>);
+/// Numbers for the names of made-up tables, unique in a statement, and where it is noted what these are for.
+pub(super) struct Names {
+    next: Cell<usize>,
+    pub decisions: Notes,
+}
 
 impl Names {
+    pub fn new(decisions: Notes) -> Self {
+        Self {
+            next: Cell::default(),
+            decisions,
+        }
+    }
+
     /// A name of a kind of table that no other has.
     pub fn next(&self, kind: &str) -> String {
-        let number = self.0.get();
-        self.0.set(number + 1);
+        let number = self.next.get();
+        self.next.set(number + 1);
         format!("__{kind}_{number}")
     }
 

@@ -5,6 +5,7 @@ use datafusion::logical_expr::LogicalPlan;
 
 use super::cardinality::Cardinality;
 use super::graph::{Graph, Member};
+use super::prices::JoinPrices;
 use super::rel_set::RelSet;
 use super::tree::Tree;
 use crate::past_runs::Correction;
@@ -12,20 +13,11 @@ use crate::settings::JoinSides;
 use crate::statistics::error::EstimateError;
 use crate::statistics::sizes::{BUILD_PARTS, TABLE_ROW_BYTES, row_bytes};
 
-/// A row in a star pipeline's look-up, and one that is looked up there.
-const LOOK_UP_BUILD: f64 = 1.0;
-const LOOK_UP: f64 = 0.2;
-/// A row in a hash join's table, and one that is looked up there.
-const HASH_BUILD: f64 = 3.0;
-const HASH_PROBE: f64 = 1.5;
-/// A row whose key the scan of a star pipeline tests by those of a build side, so that few others are looked up.
-const KEY_TEST: f64 = 0.3;
+/// Keys that a scan tests rows by are kept up to this many.
 const TESTED_KEYS_MAX: f64 = 4e6;
 /// A row that comes out, and what each of its bytes adds: a join copies the columns of both sides.
 const OUTPUT: f64 = 1.0;
 const OUTPUT_BYTE: f64 = 1.0 / 64.0;
-/// A byte that is spilled and read again.
-const SPILL_BYTE: f64 = 1.0;
 /// Star pipelines take build sides of up to this many rows; of up to that many whichever side the engine chose.
 const LOOK_UP_ROWS_MAX: f64 = 8e6;
 const LOOK_UP_ROWS_ALWAYS: f64 = 1e5;
@@ -81,6 +73,7 @@ pub(super) struct Costs<'a> {
     build_bytes_max: f64,
     /// What a byte of a row that a hash join gives costs.
     output_byte: f64,
+    prices: JoinPrices,
     error: EstimateError,
 }
 
@@ -90,6 +83,7 @@ impl<'a> Costs<'a> {
     pub fn new(
         graph: &'a Graph,
         operator_bytes: u64,
+        prices: JoinPrices,
         error: EstimateError,
         past: &[Correction],
     ) -> Self {
@@ -104,6 +98,7 @@ impl<'a> Costs<'a> {
             cardinality: Cardinality::new(graph, error, past),
             build_bytes_max,
             output_byte,
+            prices,
             error,
         }
     }
@@ -173,12 +168,13 @@ impl<'a> Costs<'a> {
         let are_words = self.are_words(a, b);
         let cost = |build: &Part, probe: &Part| {
             let tests_keys = are_words && probe.is_star && build.rows <= TESTED_KEYS_MAX;
-            let probed = HASH_PROBE * probe.rows;
+            let probed = self.prices.hash_probe * probe.rows;
             let probed = match tests_keys {
-                true => probed.min(KEY_TEST * probe.rows + HASH_PROBE * joined.rows),
+                true => probed
+                    .min(self.prices.key_test * probe.rows + self.prices.hash_probe * joined.rows),
                 false => probed,
             };
-            HASH_BUILD * build.rows + probed + self.spill(build, probe)
+            self.prices.hash_build * build.rows + probed + self.spill(build, probe)
         };
         let (build, probe) = match cost(a, b) > cost(b, a) {
             true => (b, a),
@@ -203,7 +199,7 @@ impl<'a> Costs<'a> {
             return 0.0;
         }
         let share = 1.0 - self.build_bytes_max / build_bytes;
-        SPILL_BYTE * share * (build_bytes + probe.rows * probe.row_bytes)
+        self.prices.spill_byte * share * (build_bytes + probe.rows * probe.row_bytes)
     }
 
     /// A star pipeline that follows the scan of the larger table, or the other if only keys of the larger one can be
@@ -224,7 +220,9 @@ impl<'a> Costs<'a> {
         }
         let looked_up = probe.rows + joined.rows;
         let star = Part {
-            cost: joined.cost + LOOK_UP_BUILD * build.rows + LOOK_UP * looked_up,
+            cost: joined.cost
+                + self.prices.look_up_build * build.rows
+                + self.prices.look_up * looked_up,
             tree: Tree::join(build.tree.clone(), probe.tree.clone()),
             is_star: true,
             ..joined
@@ -260,11 +258,14 @@ impl<'a> Costs<'a> {
             && keys.rows <= LOOK_UP_ROWS_MAX
             && keys.table_rows <= rows.table_rows;
         let cost = match is_star {
-            true => LOOK_UP_BUILD * keys.rows + LOOK_UP * (rows.rows + remaining),
+            true => {
+                self.prices.look_up_build * keys.rows
+                    + self.prices.look_up * (rows.rows + remaining)
+            }
             false => {
                 let (fewer, more) = (rows.rows.min(keys.rows), rows.rows.max(keys.rows));
                 let output = OUTPUT + self.output_byte * rows.row_bytes;
-                HASH_BUILD * fewer + HASH_PROBE * more + output * remaining
+                self.prices.hash_build * fewer + self.prices.hash_probe * more + output * remaining
             }
         };
         Some(Part {

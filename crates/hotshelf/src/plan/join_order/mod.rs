@@ -14,6 +14,7 @@ mod enumerate;
 mod estimate;
 mod graph;
 mod joined_keys;
+mod prices;
 mod rebuild;
 mod rel_set;
 mod safe;
@@ -34,6 +35,7 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use cost::Costs;
 use graph::Graph;
+use prices::JoinPrices;
 use tree::{LeftJoins, Tree, is_inside};
 
 use crate::settings::{SessionSettings, Use};
@@ -139,7 +141,9 @@ pub(crate) struct JoinWork {
 /// The work of a tree of joins in the order it has, without reading its parts.
 pub(crate) fn join_work(plan: &LogicalPlan) -> Option<JoinWork> {
     let graph = Graph::of(plan, left_joins(plan))?;
-    let part = Costs::new(&graph, u64::MAX, EstimateError::default(), &[]).of(&graph.order)?;
+    let prices = JoinPrices::default();
+    let part =
+        Costs::new(&graph, u64::MAX, prices, EstimateError::default(), &[]).of(&graph.order)?;
     Some(JoinWork {
         cost: part.cost,
         rows: part.rows,
@@ -159,7 +163,9 @@ fn choose(graph: &Graph, settings: &SessionSettings) -> Option<Tree> {
         true => settings.past_runs.of(settings.template),
         false => Vec::new(),
     };
-    let costs = Costs::new(graph, bytes, settings.estimate_error, &past);
+    let prices = settings.join_ns().map(|now| JoinPrices::of(&now));
+    let prices = prices.unwrap_or_default();
+    let costs = Costs::new(graph, bytes, prices, settings.estimate_error, &past);
     let text = costs.of(&graph.order)?;
     let best = enumerate::cheapest(graph, &costs)?;
     // Where semi joins leave no order that was looked at.

@@ -18,6 +18,7 @@ use futures::executor::block_on;
 use super::cost::Costs;
 use super::enumerate;
 use super::graph::Graph;
+use super::prices::JoinPrices;
 use super::tree::{LeftJoins, is_inside};
 use crate::settings::{SessionSettings, Use};
 use crate::statistics::error::EstimateError;
@@ -193,10 +194,16 @@ fn cost(plan: &LogicalPlan) -> f64 {
     match plan {
         _ if is_inside(plan, LeftJoins::Apart) => {
             let graph = Graph::of(plan, LeftJoins::Apart).unwrap();
-            Costs::new(&graph, u64::MAX, EstimateError::default(), &[])
-                .of(&graph.order)
-                .unwrap()
-                .cost
+            Costs::new(
+                &graph,
+                u64::MAX,
+                JoinPrices::default(),
+                EstimateError::default(),
+                &[],
+            )
+            .of(&graph.order)
+            .unwrap()
+            .cost
         }
         _ => cost(plan.inputs()[0]),
     }
@@ -209,7 +216,13 @@ fn cheapest(plan: &LogicalPlan, operator_bytes: u64) -> String {
             let graph = Graph::of(plan, LeftJoins::Apart).unwrap();
             let best = enumerate::cheapest(
                 &graph,
-                &Costs::new(&graph, operator_bytes, EstimateError::default(), &[]),
+                &Costs::new(
+                    &graph,
+                    operator_bytes,
+                    JoinPrices::default(),
+                    EstimateError::default(),
+                    &[],
+                ),
             );
             graph.describe(&best.unwrap().tree)
         }

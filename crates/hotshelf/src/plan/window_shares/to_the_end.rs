@@ -187,3 +187,36 @@ fn rows_of(value: &ScalarValue) -> Option<u64> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::before_after::before_after;
+
+    #[test]
+    fn a_frame_to_the_end_is_one_from_the_beginning_in_the_reverse_order() {
+        let statements = [
+            "SET hotshelf.operators = always",
+            "SELECT sum(v) OVER (PARTITION BY k ORDER BY n RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS c \
+                FROM t",
+        ];
+        before_after("window_shares", &statements).is(
+            "
+            Projection: sum(t.v) PARTITION BY [t.k] ORDER BY [t.n ASC NULLS LAST] RANGE BETWEEN CURRENT ROW AND \
+                UNBOUNDED FOLLOWING AS c
+              WindowAggr: windowExpr=[[sum(t.v) PARTITION BY [t.k] ORDER BY [t.n ASC NULLS LAST] RANGE BETWEEN \
+                  CURRENT ROW AND UNBOUNDED FOLLOWING]]
+                TableScan: t
+            ",
+            "
+            Projection: sum(t.v) PARTITION BY [t.k] ORDER BY [t.n ASC NULLS LAST] RANGE BETWEEN CURRENT ROW AND \
+                UNBOUNDED FOLLOWING AS c
+              Projection: t.k, t.n, t.v, t.w, sum(t.v) PARTITION BY [t.k] ORDER BY [t.n DESC NULLS FIRST] RANGE \
+                  BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW AS sum(t.v) PARTITION BY [t.k] ORDER BY [t.n ASC NULLS \
+                  LAST] RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
+                WindowAggr: windowExpr=[[sum(t.v) PARTITION BY [t.k] ORDER BY [t.n DESC NULLS FIRST] RANGE BETWEEN \
+                    UNBOUNDED PRECEDING AND CURRENT ROW]]
+                  TableScan: t
+            ",
+        );
+    }
+}

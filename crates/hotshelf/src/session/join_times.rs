@@ -1,0 +1,41 @@
+//! What the joins of a plan took, for the price book: orders of joins are chosen by it.
+
+use std::sync::Arc;
+
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::operators::SpillingHashJoinExec;
+use crate::prices::{PriceBook, Unit};
+
+/// A join with fewer rows on its sides takes as long as it takes to begin.
+const ROWS_MIN: usize = 200_000;
+
+/// Corrects what joins cost by those of a plan that has run. What was spilled waited for storage.
+pub(super) fn learn(plan: &Arc<dyn ExecutionPlan>, prices: &PriceBook) {
+    if plan.downcast_ref::<SpillingHashJoinExec>().is_some() {
+        learn_of_join(plan, prices);
+    }
+    for input in plan.children() {
+        learn(input, prices);
+    }
+}
+
+fn learn_of_join(join: &Arc<dyn ExecutionPlan>, prices: &PriceBook) -> Option<()> {
+    let rows = |plan: &Arc<dyn ExecutionPlan>| plan.metrics()?.output_rows();
+    let [build, probe] = join.children()[..] else {
+        return None;
+    };
+    let (build, probe) = (rows(build)?, rows(probe)?);
+    let metrics = join.metrics()?;
+    if build + probe < ROWS_MIN || metrics.spilled_rows().unwrap_or(0) > 0 {
+        return None;
+    }
+    let done = [
+        (Unit::HashBuild, build),
+        (Unit::HashProbe, probe),
+        (Unit::JoinedRow, metrics.output_rows()?),
+    ];
+    let took_ns = metrics.elapsed_compute()? as f64;
+    prices.learn(&done.map(|(unit, rows)| (unit, rows as f64)), took_ns);
+    Some(())
+}
