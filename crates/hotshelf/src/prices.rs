@@ -29,6 +29,11 @@ const CYCLE_NS: f64 = 1.0 / 3.0;
 /// Waiting for memory where that cannot be hidden, until a profile says otherwise.
 const MEMORY_ACCESS_NS: f64 = 80.0;
 
+/// Keeping a row in a hash join's table, looking one up there, and giving one to the next operator.
+const HASH_BUILD_CYCLES: f64 = 120.0;
+const HASH_PROBE_CYCLES: f64 = 60.0;
+const JOINED_ROW_CYCLES: f64 = 40.0;
+
 /// Encoding a byte that is spilled, and decoding it.
 const SPILL_WORK_NS: f64 = 1.0;
 
@@ -59,16 +64,12 @@ pub(crate) enum Unit {
     ElfValue,
     /// Waiting for a read that another one depends on, whatever its size.
     Access,
-    /// Keeping a row in a hash join's table.
-    HashBuild,
-    /// Looking a row up there.
-    HashProbe,
-    /// Giving a row to the next operator.
-    JoinedRow,
+    /// What a hash join is expected to take, in nanoseconds.
+    HashJoin,
 }
 
 /// How many kinds there are.
-const UNIT_COUNT: usize = 9;
+const UNIT_COUNT: usize = 7;
 
 /// Names of what the book shows, with what each means: first each [`Unit`].
 pub(crate) const PRICE_NAMES: [(&str, &str); UNIT_COUNT + 2] = [
@@ -91,16 +92,8 @@ pub(crate) const PRICE_NAMES: [(&str, &str); UNIT_COUNT + 2] = [
         "what waiting for one read of storage takes (profile)",
     ),
     (
-        "hash_build_ns",
-        "what keeping a row in a join's table takes (profile)",
-    ),
-    (
-        "hash_probe_ns",
-        "what looking a row up in a join's table takes (profile)",
-    ),
-    (
-        "joined_row_ns",
-        "what giving a joined row to the next operator takes (profile)",
+        "hash_join",
+        "what a hash join takes, in multiples of the clock cycles that are expected (profile)",
     ),
     (
         "storage_bandwidth",
@@ -131,17 +124,13 @@ pub(crate) struct WorkPrices {
     memory_access_ns: f64,
 }
 
-/// What the work of joins takes, in nanoseconds of one thread.
+/// What the work of joins takes, in nanoseconds of one thread but for hash joins.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct JoinNs {
     /// See [`Unit::LookUp`].
     pub look_up: f64,
-    /// See [`Unit::HashBuild`].
-    pub hash_build: f64,
-    /// See [`Unit::HashProbe`].
-    pub hash_probe: f64,
-    /// See [`Unit::JoinedRow`].
-    pub row: f64,
+    /// See [`Unit::HashJoin`].
+    pub hash_join: f64,
     /// Encoding a byte, writing it to storage and reading it again.
     pub spill_byte: f64,
 }
@@ -149,9 +138,7 @@ pub(crate) struct JoinNs {
 /// What it takes where nothing was measured, on storage of 400 MB/s.
 pub(crate) const DEFAULT_JOIN_NS: JoinNs = JoinNs {
     look_up: 8.0 * CYCLE_NS,
-    hash_build: 120.0 * CYCLE_NS,
-    hash_probe: 60.0 * CYCLE_NS,
-    row: 40.0 * CYCLE_NS,
+    hash_join: 1.0,
     spill_byte: SPILL_WORK_NS + 5.0,
 };
 
@@ -227,9 +214,7 @@ impl PriceBook {
             270.0 * CYCLE_NS,
             15.0 * CYCLE_NS,
             access_ns,
-            join.hash_build,
-            join.hash_probe,
-            join.row,
+            join.hash_join,
         ];
         Self {
             cache: cache.clone(),
@@ -252,9 +237,7 @@ impl PriceBook {
             elf_key_ns: price(Unit::ElfKey),
             join: JoinNs {
                 look_up: price(Unit::LookUp),
-                hash_build: price(Unit::HashBuild),
-                hash_probe: price(Unit::HashProbe),
-                row: price(Unit::JoinedRow),
+                hash_join: price(Unit::HashJoin),
                 spill_byte: SPILL_WORK_NS + 2e9 / self.storage_bandwidth(),
             },
             elf_walk: price(Unit::Elf),
@@ -285,6 +268,14 @@ impl PriceBook {
         };
         let expected_ns = expected_elf_ns(&work, gives_tids, self.memory_access_ns());
         self.learn(&[(Unit::Elf, expected_ns)], took_ns);
+    }
+
+    /// Notes how long a hash join took that kept and looked up this many rows, and gave as many as that.
+    pub fn learn_join(&self, kept: usize, looked_up: usize, given: usize, took_ns: f64) {
+        let cycles = HASH_BUILD_CYCLES * kept as f64
+            + HASH_PROBE_CYCLES * looked_up as f64
+            + JOINED_ROW_CYCLES * given as f64;
+        self.learn(&[(Unit::HashJoin, cycles * CYCLE_NS)], took_ns);
     }
 
     fn memory_access_ns(&self) -> f64 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::operators::SpillingHashJoinExec;
-use crate::prices::{PriceBook, Unit};
+use crate::prices::PriceBook;
 
 /// A join with fewer rows on its sides takes as long as it takes to begin.
 const ROWS_MIN: usize = 200_000;
@@ -30,12 +30,7 @@ fn learn_of_join(join: &Arc<dyn ExecutionPlan>, prices: &PriceBook) -> Option<()
     if build + probe < ROWS_MIN || metrics.spilled_rows().unwrap_or(0) > 0 {
         return None;
     }
-    let done = [
-        (Unit::HashBuild, build),
-        (Unit::HashProbe, probe),
-        (Unit::JoinedRow, metrics.output_rows()?),
-    ];
     let took_ns = metrics.elapsed_compute()? as f64;
-    prices.learn(&done.map(|(unit, rows)| (unit, rows as f64)), took_ns);
+    prices.learn_join(build, probe, metrics.output_rows()?, took_ns);
     Some(())
 }

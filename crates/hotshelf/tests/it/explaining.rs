@@ -110,7 +110,7 @@ fn a_tree_says_what_running_it_took() {
 #[test]
 fn verbose_says_what_the_rules_decided() {
     let fixture = with_sales();
-    let three = "SELECT count(*) FROM sales s JOIN shops a ON s.shop = a.shop JOIN shops b ON s.day = b.shop";
+    let three = "SELECT count(*) FROM shops a JOIN (shops b JOIN sales s ON s.day = b.shop) ON s.shop = a.shop";
     let kept = "SELECT shop, count(*) FROM shops LEFT JOIN sales USING (shop) WHERE sales.day > 3 GROUP BY shop, true";
     for (query, decision) in [
         (three, "the order of the text is the cheapest"),

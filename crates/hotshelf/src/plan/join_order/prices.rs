@@ -30,12 +30,13 @@ pub(super) struct JoinPrices {
 }
 
 impl JoinPrices {
-    /// The prices as the price book has them.
+    /// The prices as the price book has them. What the parts of a hash join cost beside each other stays as it is: a
+    /// run does not show which of them took how long.
     pub fn of(now: &JoinNs) -> Self {
         let before = DEFAULT_JOIN_NS;
-        let row = now.row / before.row;
+        let hash_join = now.hash_join / before.hash_join;
         let factor = |now: f64, before: f64| {
-            let factor = now / before / row;
+            let factor = now / before / hash_join;
             let steps = (factor.clamp(1.0 / FACTOR_MAX, FACTOR_MAX).log2() / STEP).round();
             2f64.powf(steps * STEP)
         };
@@ -44,8 +45,8 @@ impl JoinPrices {
             look_up_build: LOOK_UP_BUILD,
             look_up: LOOK_UP * look_up,
             key_test: KEY_TEST * look_up,
-            hash_build: HASH_BUILD * factor(now.hash_build, before.hash_build),
-            hash_probe: HASH_PROBE * factor(now.hash_probe, before.hash_probe),
+            hash_build: HASH_BUILD,
+            hash_probe: HASH_PROBE,
             spill_byte: SPILL_BYTE * factor(now.spill_byte, before.spill_byte),
         }
     }
@@ -64,23 +65,20 @@ mod tests {
     #[test]
     fn prices_follow_what_runs_show_in_steps() {
         let before = DEFAULT_JOIN_NS;
-        assert_eq!(JoinPrices::default().hash_build, HASH_BUILD);
+        assert_eq!(JoinPrices::default().look_up, LOOK_UP);
         let slightly = JoinNs {
-            hash_build: before.hash_build * 1.1,
+            look_up: before.look_up * 1.1,
             ..before
         };
         assert_eq!(JoinPrices::of(&slightly), JoinPrices::default());
         let twice = JoinNs {
-            hash_probe: before.hash_probe * 2.1,
-            look_up: before.look_up / 2.1,
+            hash_join: before.hash_join * 2.1,
             ..before
         };
         let prices = JoinPrices::of(&twice);
-        assert_eq!(prices.hash_probe, HASH_PROBE * 2.0);
-        assert_eq!(
-            [prices.look_up, prices.key_test],
-            [LOOK_UP / 2.0, KEY_TEST / 2.0]
-        );
+        let [look_up, key_test] = [prices.look_up, prices.key_test];
+        assert_eq!([look_up, key_test], [LOOK_UP / 2.0, KEY_TEST / 2.0]);
+        assert_eq!(prices.spill_byte, SPILL_BYTE / 2.0);
         assert_eq!(prices.hash_build, HASH_BUILD);
     }
 
@@ -89,13 +87,14 @@ mod tests {
         let before = DEFAULT_JOIN_NS;
         let slower = JoinNs {
             look_up: before.look_up * 3.0,
-            hash_build: before.hash_build * 3.0,
-            hash_probe: before.hash_probe * 3.0,
-            row: before.row * 3.0,
+            hash_join: before.hash_join * 3.0,
             spill_byte: before.spill_byte * 3.0,
         };
         assert_eq!(JoinPrices::of(&slower), JoinPrices::default());
-        let nothing = JoinNs { row: 0.0, ..before };
-        assert!(JoinPrices::of(&nothing).hash_build.is_finite());
+        let nothing = JoinNs {
+            hash_join: 0.0,
+            ..before
+        };
+        assert!(JoinPrices::of(&nothing).look_up.is_finite());
     }
 }
