@@ -139,8 +139,9 @@ fn group_columns(aggregate: &AggregateExec) -> Option<Columns> {
     Some(Columns(columns.collect()))
 }
 
-/// The columns of both sides that keep their rows whatever the other side has. The keys of a semi join are equal on
-/// both sides, so that filters on them are for both.
+/// The columns of both sides that keep their rows whatever the other side has. The keys of an inner or semi join are
+/// equal on both sides, so that filters on them are for both: what a join above finds on one side drops rows of the
+/// other side, too, before they are kept for this join.
 fn join_columns(join: &HashJoinExec) -> Vec<Option<Columns>> {
     let (left, right) = (join.left(), join.right());
     let sides = output_sides(join);
@@ -159,10 +160,10 @@ fn join_columns(join: &HashJoinExec) -> Vec<Option<Columns>> {
             JoinSide::Left => on.map(|(left, right)| (left, right)).collect(),
             _ => on.map(|(left, right)| (right, left)).collect(),
         };
-        let partner = |(_, idx): &(JoinSide, usize)| {
+        let partner = |(side, idx): &(JoinSide, usize)| {
             let is_key = |key: &&Arc<dyn PhysicalExpr>| {
                 key.downcast_ref::<Column>()
-                    .is_some_and(|key| key.index() == *idx)
+                    .is_some_and(|key| *side == of && key.index() == *idx)
             };
             let pair = pairs.iter().find(|(key, _)| is_key(key));
             pair.map(|(_, partner)| Arc::clone(partner))
@@ -170,13 +171,22 @@ fn join_columns(join: &HashJoinExec) -> Vec<Option<Columns>> {
         Some(Columns(sides.iter().map(partner).collect()))
     };
     match join.join_type() {
-        JoinType::Inner => vec![left_columns(), right_columns()],
+        JoinType::Inner => vec![
+            either(left_columns(), partners(JoinSide::Right)),
+            either(right_columns(), partners(JoinSide::Left)),
+        ],
         JoinType::Left | JoinType::LeftAnti | JoinType::LeftMark => vec![left_columns(), None],
         JoinType::Right | JoinType::RightAnti | JoinType::RightMark => vec![None, right_columns()],
         JoinType::LeftSemi => vec![left_columns(), partners(JoinSide::Left)],
         JoinType::RightSemi => vec![partners(JoinSide::Right), right_columns()],
         JoinType::Full => vec![None, None],
     }
+}
+
+/// Columns that a child has, and what stands for others there.
+fn either(own: Option<Columns>, others: Option<Columns>) -> Option<Columns> {
+    let pairs = own?.0.into_iter().zip(others?.0);
+    Some(Columns(pairs.map(|(own, other)| own.or(other)).collect()))
 }
 
 /// Which side each output column of a join comes from, and its index there.

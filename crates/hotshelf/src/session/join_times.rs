@@ -21,7 +21,6 @@ pub(super) fn learn(plan: &Arc<dyn ExecutionPlan>, prices: &PriceBook) {
 }
 
 fn learn_of_join(join: &Arc<dyn ExecutionPlan>, prices: &PriceBook) -> Option<()> {
-    let rows = |plan: &Arc<dyn ExecutionPlan>| plan.metrics()?.output_rows();
     let [build, probe] = join.children()[..] else {
         return None;
     };
@@ -33,4 +32,13 @@ fn learn_of_join(join: &Arc<dyn ExecutionPlan>, prices: &PriceBook) -> Option<()
     let took_ns = metrics.elapsed_compute()? as f64;
     prices.learn_join(build, probe, metrics.output_rows()?, took_ns);
     Some(())
+}
+
+/// The rows that an operator gave. One that hands on another's may not count them.
+fn rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    let counted = plan.metrics().and_then(|metrics| metrics.output_rows());
+    counted.or_else(|| match plan.children()[..] {
+        [input] => rows(input),
+        _ => None,
+    })
 }

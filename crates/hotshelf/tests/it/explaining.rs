@@ -112,8 +112,14 @@ fn verbose_says_what_the_rules_decided() {
     let fixture = with_sales();
     let three = "SELECT count(*) FROM shops a JOIN (shops b JOIN sales s ON s.day = b.shop) ON s.shop = a.shop";
     let kept = "SELECT shop, count(*) FROM shops LEFT JOIN sales USING (shop) WHERE sales.day > 3 GROUP BY shop, true";
+    let cast = "SELECT count(*) FROM sales s JOIN shops a ON s.shop = a.shop JOIN shops b \
+        ON s.day = CAST(substr(b.region, 8) AS BIGINT)";
     for (query, decision) in [
         (three, "the order of the text is the cheapest"),
+        (
+            cast,
+            "joined in the order of the text, as CAST(substr(b.region, Int64(8)) AS Int64) may fail for rows",
+        ),
         (kept, "keys that are literals make no groups"),
     ] {
         for explain in ["EXPLAIN", "EXPLAIN VERBOSE", "EXPLAIN ANALYZE VERBOSE"] {

@@ -167,14 +167,7 @@ impl<'a> Costs<'a> {
     fn hash(&self, a: &Part, b: &Part, joined: Part) -> Part {
         let are_words = self.are_words(a, b);
         let cost = |build: &Part, probe: &Part| {
-            let tests_keys = are_words && probe.is_star && build.rows <= TESTED_KEYS_MAX;
-            let probed = self.prices.hash_probe * probe.rows;
-            let probed = match tests_keys {
-                true => probed
-                    .min(self.prices.key_test * probe.rows + self.prices.hash_probe * joined.rows),
-                false => probed,
-            };
-            self.prices.hash_build * build.rows + probed + self.spill(build, probe)
+            self.looked_up(build, probe, are_words, joined.rows) + self.spill(build, probe)
         };
         let (build, probe) = match cost(a, b) > cost(b, a) {
             true => (b, a),
@@ -190,6 +183,24 @@ impl<'a> Costs<'a> {
             tree: Tree::join(build.tree.clone(), probe.tree.clone()),
             ..joined
         }
+    }
+
+    /// Rows that are kept in a hash join's table, and those that look for them, of which these find one. A scan drops
+    /// others by their keys, if these are words.
+    fn looked_up(&self, build: &Part, probe: &Part, are_words: bool, found: f64) -> f64 {
+        let JoinPrices {
+            hash_build,
+            hash_probe,
+            key_test,
+            ..
+        } = self.prices;
+        let probed = hash_probe * probe.rows;
+        let tests_keys = are_words && probe.is_star && build.rows <= TESTED_KEYS_MAX;
+        let probed = match tests_keys {
+            true => probed.min(key_test * probe.rows + hash_probe * found),
+            false => probed,
+        };
+        hash_build * build.rows + probed
     }
 
     /// What it costs that a build side does not fit: that part of both sides is spilled.
@@ -263,9 +274,13 @@ impl<'a> Costs<'a> {
                     + self.prices.look_up * (rows.rows + remaining)
             }
             false => {
-                let (fewer, more) = (rows.rows.min(keys.rows), rows.rows.max(keys.rows));
+                let (build, probe, found) = match rows.rows < keys.rows {
+                    // The scan of the keys drops those that nothing asks for.
+                    true => (rows, keys, rows.rows * reduction.matches),
+                    false => (keys, rows, f64::INFINITY),
+                };
                 let output = OUTPUT + self.output_byte * rows.row_bytes;
-                self.prices.hash_build * fewer + self.prices.hash_probe * more + output * remaining
+                self.looked_up(build, probe, join.on.len() == 1, found) + output * remaining
             }
         };
         Some(Part {

@@ -36,6 +36,8 @@ pub(super) struct Reduction {
     pub reads: RelSet,
     /// The share of rows that stay, or how many there are of each with what a left join adds.
     pub share: f64,
+    /// How many of its rows a row finds.
+    pub matches: f64,
     /// Whether a row finds one of its rows at most.
     pub is_unique: bool,
     /// Whether that is sure.
@@ -469,11 +471,9 @@ impl Builder {
             let found = right.distinct / left.domain.max(1.0);
             found.min(1.0)
         });
+        let matches = keys.rows / pair_count(&pairs, all.unfiltered, keys.unfiltered);
         let share = match reducer.attaches() {
-            true => {
-                let matches = keys.rows / pair_count(&pairs, all.unfiltered, keys.unfiltered);
-                matches.max(1.0)
-            }
+            true => matches.max(1.0),
             false => reducer.share(found.fold(1.0, f64::min)),
         };
         let is_key = |(_, right): &(ColumnEstimate, ColumnEstimate)| {
@@ -481,6 +481,7 @@ impl Builder {
         };
         Some(Reduction {
             share,
+            matches,
             is_unique: pairs.iter().any(is_key),
             is_found_once: pairs.iter().any(|(_, right)| right.is_unique),
             reads: reads.without(RelSet::of(relation)),

@@ -15,6 +15,7 @@ mod estimate;
 mod graph;
 mod joined_keys;
 mod prices;
+mod reasons;
 mod rebuild;
 mod rel_set;
 mod safe;
@@ -80,6 +81,11 @@ fn ordered(plan: LogicalPlan, settings: &SessionSettings) -> QueryResult<Transfo
     // What is joined first: its own joins are ordered by themselves.
     let plan = leaves(plan, left_joins, settings)?;
     let Some(graph) = Graph::of(&plan.data, left_joins) else {
+        if settings.decisions.are_wanted()
+            && let Some(reason) = reasons::why_as_written(&plan.data, left_joins)
+        {
+            settings.decisions.note(reason);
+        }
         return Ok(plan);
     };
     let Some(order) = choose(&graph, settings) else {

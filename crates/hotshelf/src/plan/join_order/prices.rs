@@ -16,7 +16,7 @@ const SPILL_BYTE: f64 = 0.5;
 /// Prices change in steps of this power of two, so that a plan does not change with every run.
 const STEP: f64 = 0.5;
 /// What runs show is off by more than this factor only where something else took the time.
-const FACTOR_MAX: f64 = 8.0;
+const FACTOR_MAX: f64 = 2.0;
 
 /// What each kind of work costs.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,7 +42,7 @@ impl JoinPrices {
         };
         let look_up = factor(now.look_up, before.look_up);
         Self {
-            look_up_build: LOOK_UP_BUILD,
+            look_up_build: LOOK_UP_BUILD * look_up,
             look_up: LOOK_UP * look_up,
             key_test: KEY_TEST * look_up,
             hash_build: HASH_BUILD,
