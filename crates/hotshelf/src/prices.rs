@@ -124,7 +124,7 @@ pub(crate) struct WorkPrices {
     memory_access_ns: f64,
 }
 
-/// What the work of joins takes, in nanoseconds of one thread but for hash joins.
+/// What the work of joins takes, in nanoseconds of one thread; for hash joins a factor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct JoinNs {
     /// See [`Unit::LookUp`].

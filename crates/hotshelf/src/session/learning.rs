@@ -106,7 +106,7 @@ impl Learning {
             };
             was_wrong |= self.note_part(build, around);
         }
-        // It ran if the data was no star, or memory was short: then it shows more than the star.
+        // It ran if the data did not fit a star, or memory was short: then it shows more than the star.
         self.note_part(original, around) || was_wrong
     }
 

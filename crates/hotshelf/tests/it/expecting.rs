@@ -133,7 +133,7 @@ fn build_sides_of_stars_are_expected_as_they_were() {
 fn a_star_whose_data_was_none_teaches_what_its_original_plan_showed() {
     let db = Fixture::new();
     db.run(FLAGGED).unwrap();
-    // One key in ten occurs twice, which is not known of what a function gives.
+    // One key in ten occurs twice, which nothing says about values of a function.
     db.run(
         "CREATE TABLE d AS SELECT k, CASE WHEN k % 97 = 0 THEN 1 ELSE 0 END AS flag
              FROM (SELECT CASE WHEN value % 10 = 9 THEN value - 1 ELSE value END AS k FROM range(10000))",

@@ -338,12 +338,12 @@ fn with_facts() -> Fixture {
 
 /// For each scan that tested rows by the keys of joins above: how many rows it kept, and of how many. The answer is
 /// that of scans that learn nothing.
-fn kept_by_keys(fixture: &Fixture, sql: &str) -> Vec<(u64, u64)> {
+fn kept_by_keys(fixture: &Fixture, more: &str, sql: &str) -> Vec<(u64, u64)> {
     let without = "SET datafusion.optimizer.enable_dynamic_filter_pushdown = false; \
         SET hotshelf.star_pipelines = off;";
     let expected = answers(fixture, without, sql);
     assert!(!expected.is_empty(), "{sql}");
-    let own = "SET hotshelf.operators = always;";
+    let own = &format!("SET hotshelf.operators = always; {more}");
     // Each thread joins keys of its own.
     let apart = "SET datafusion.optimizer.hash_join_single_partition_threshold = 0; \
         SET datafusion.optimizer.hash_join_single_partition_threshold_rows = 0;";
@@ -385,7 +385,7 @@ fn keys_of_joins_that_take_nulls_for_equal_narrow_scans_unless_they_have_nulls()
          ON f.run IS NOT DISTINCT FROM g.run AND f.few IS NOT DISTINCT FROM g.few",
     ];
     for sql in narrowed {
-        let kept = kept_by_keys(&fixture, sql);
+        let kept = kept_by_keys(&fixture, "", sql);
         assert!(
             matches!(kept[..], [(kept, of)] if kept * 5 < of),
             "{sql}: {kept:?}"
@@ -401,7 +401,7 @@ fn keys_of_joins_that_take_nulls_for_equal_narrow_scans_unless_they_have_nulls()
         "SELECT count(*), sum(f.id) FROM facts f FULL JOIN whole w ON f.run IS NOT DISTINCT FROM w.run",
     ];
     for sql in not_narrowed {
-        let kept = kept_by_keys(&fixture, sql);
+        let kept = kept_by_keys(&fixture, "", sql);
         assert!(kept.is_empty(), "{sql}: {kept:?}");
     }
     let has_null = |sql: &str| fixture.rows(sql).contains(&String::new());
@@ -417,7 +417,7 @@ fn scans_below_a_union_test_the_keys_of_a_join_above() {
     let of_union = |union: &str, on: &str| {
         let sql =
             format!("SELECT count(*), sum(n), min(tag) FROM ({union}) u JOIN whole w ON {on}");
-        kept_by_keys(&fixture, &sql)
+        kept_by_keys(&fixture, "", &sql)
     };
     let stored =
         "SELECT run, id AS n, 1 AS tag FROM facts UNION ALL SELECT few, id * 2, 74 FROM facts";
@@ -433,4 +433,27 @@ fn scans_below_a_union_test_the_keys_of_a_join_above() {
         UNION ALL SELECT 131, id, 3 FROM facts";
     let kept = of_union(computed, "u.run = w.run");
     assert_eq!(kept.len(), 1, "only one of them has the key: {kept:?}");
+}
+
+#[test]
+fn keys_of_a_join_above_narrow_both_sides_of_a_join_below() {
+    let fixture = with_facts();
+    let order = "SET hotshelf.join_order = off;";
+    for key in ["a.run", "b.run"] {
+        let sql = format!(
+            "SELECT count(*), sum(f.n) FROM whole w JOIN (SELECT {key}, a.id + b.id AS n FROM facts a JOIN facts b \
+             ON a.run = b.run AND a.few = b.few) f ON w.run = f.run"
+        );
+        let kept = kept_by_keys(&fixture, order, &sql);
+        assert_eq!(kept.len(), 2, "{key}: {kept:?}");
+        assert!(
+            kept.iter().all(|(kept, of)| kept * 5 < *of),
+            "{key}: {kept:?}"
+        );
+    }
+    // Rows of the side that is kept whole are not dropped.
+    let outer = "SELECT count(*), count(f.run), sum(f.n) FROM whole w JOIN (SELECT b.run, a.id + b.id AS n \
+        FROM facts a RIGHT JOIN facts b ON a.run = b.run AND a.few = b.few + 1) f ON w.run = f.run";
+    let kept = kept_by_keys(&fixture, order, outer);
+    assert!(!kept.is_empty(), "{kept:?}");
 }

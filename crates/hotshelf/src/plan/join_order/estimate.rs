@@ -1,5 +1,7 @@
 //! How many rows a part of a logical plan gives, and what its columns are like.
 
+use std::sync::Arc;
+
 use datafusion::common::stats::Precision;
 use datafusion::common::{Column, DFSchema};
 use datafusion::datasource::source_as_provider;
@@ -136,14 +138,7 @@ pub(crate) fn estimate(plan: &LogicalPlan) -> Option<Estimate> {
             input.sampled = None;
             Some(input)
         }
-        LogicalPlan::Union(union) => {
-            let inputs = union.inputs.iter().map(|input| estimate(input));
-            let inputs = inputs.collect::<Option<Vec<_>>>()?;
-            let rows = inputs.iter().map(|input| input.rows).sum();
-            let bounds = inputs.iter().map(|input| input.bounds);
-            let bounds = bounds.fold(RowBounds::exactly(0.0), RowBounds::plus);
-            Some(unknown(plan, rows, bounds))
-        }
+        LogicalPlan::Union(union) => of_union(plan, &union.inputs),
         LogicalPlan::Values(values) => {
             let rows = values.values.len() as f64;
             Some(unknown(plan, rows, RowBounds::exactly(rows)))
@@ -153,6 +148,15 @@ pub(crate) fn estimate(plan: &LogicalPlan) -> Option<Estimate> {
         }
         _ => None,
     }
+}
+
+fn of_union(union: &LogicalPlan, inputs: &[Arc<LogicalPlan>]) -> Option<Estimate> {
+    let inputs = inputs.iter().map(|input| estimate(input));
+    let inputs = inputs.collect::<Option<Vec<_>>>()?;
+    let rows = inputs.iter().map(|input| input.rows).sum();
+    let bounds = inputs.iter().map(|input| input.bounds);
+    let bounds = bounds.fold(RowBounds::exactly(0.0), RowBounds::plus);
+    Some(unknown(union, rows, bounds))
 }
 
 /// Rows that are known by their number alone.
