@@ -4,7 +4,8 @@
         --setting datafusion.optimizer.enable_dynamic_filter_pushdown
     python two_settings.py tpcds --texts FOLDER/answers.json --hotshelf '…' --setting hotshelf.star_pipelines --values on off
 
-After one run that does not count, `--repeats` runs with each value; the least counts. Both answers must have the same rows.
+In each of `--turns` turns there is one run with each value that does not count, and then `--repeats` more; the least counts. All answers
+must have the same rows.
 Shown are queries whose times differ by more than 3 %, and the sums.
 """
 
@@ -21,7 +22,8 @@ def main():
     parser.add_argument("--hotshelf", required=True, help="the shell with its database, budget, threads and policy")
     parser.add_argument("--setting", required=True)
     parser.add_argument("--values", nargs=2, default=["true", "false"], help="the second is what the first is compared with")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=120, help="give up a query after this long")
     parser.add_argument("--only", nargs="*", help="names of queries")
     args = parser.parse_args()
@@ -30,10 +32,10 @@ def main():
         if args.only and name not in args.only:
             continue
         seconds, answers = {value: [] for value in args.values}, []
-        for repeat in range(args.repeats + 1):
-            for value in args.values:
-                # SET has no rows to wait for.
-                shell.ask(f"SET {args.setting} = {value}; SELECT 1")
+        for value in args.values * args.turns:
+            # SET has no rows to wait for. The first run afterwards is planned anew.
+            shell.ask(f"SET {args.setting} = {value}; SELECT 1")
+            for repeat in range(args.repeats + 1):
                 _, rows, took = shell.ask(sql)
                 answers.append(sorted(map(str, rows)))
                 if repeat:

@@ -26,6 +26,7 @@ mod late_columns;
 mod late_rows;
 mod literal_keys;
 mod literals;
+mod negations;
 mod node_rule;
 mod note_left;
 mod null_keys;
@@ -83,6 +84,7 @@ use late_columns::LATE_COLUMNS;
 use late_rows::LateRows;
 use literal_keys::DROP_LITERAL_KEYS;
 use literals::ExactLiterals;
+use negations::NEGATIONS;
 use node_rule::{AroundRule, EngineRule};
 use note_left::NoteLeft;
 use null_keys::keep_equalities;
@@ -138,7 +140,8 @@ pub(crate) fn logical_rules() -> Vec<EngineRule> {
         .iter()
         .position(|rule| rule.name() == "push_down_filter");
     let after = pushed.map_or(rules.len(), |at| at + 1);
-    let ours: [EngineRule; 7] = [
+    let ours: [EngineRule; 8] = [
+        Arc::new(NEGATIONS),
         Arc::new(PADDED_JOINS),
         Arc::new(EARLY_SEMI_JOINS),
         Arc::new(ASKED_GROUPS),

@@ -702,3 +702,36 @@ fn no_distinct_values_are_counted_where_no_row_passes() {
         assert_eq!(counts("FROM t x"), ["40|40"]);
     }
 }
+
+#[test]
+fn what_is_never_null_is_aggregated_whatever_its_parts_are() {
+    let db = Fixture::new();
+    db.run(
+        "CREATE TABLE g (k BIGINT NOT NULL, n BIGINT, v BIGINT NOT NULL);
+         INSERT INTO g VALUES (1, 2, 0), (4, NULL, 3), (5, 6, 6);",
+    )
+    .unwrap();
+    let chosen = "(SELECT CASE WHEN n > k THEN n ELSE k END AS n FROM g)";
+    let rows = db.rows(&format!("SELECT max(n), count(n), sum(n) FROM {chosen}"));
+    assert_eq!(rows, ["6|3|12"]);
+    let rows = db.rows(&format!(
+        "SELECT n, count(n) FROM {chosen} GROUP BY n ORDER BY n"
+    ));
+    assert_eq!(rows, ["2|1", "4|1", "6|1"]);
+    let counts = "SELECT (SELECT count(*) FROM g y WHERE y.n = x.n) AS v FROM g x";
+    let both = format!("SELECT sum(v), count(v) FROM ({counts} UNION ALL SELECT v FROM g)");
+    assert_eq!(db.rows(&both), ["11|6"]);
+}
+
+#[test]
+fn a_condition_negates_columns_whose_least_value_has_no_negative() {
+    let db = Fixture::new();
+    db.run(
+        "CREATE TABLE b AS SELECT value AS k, CAST(value - 128 AS TINYINT) AS t FROM range(201)",
+    )
+    .unwrap();
+    let below = db.rows("SELECT count(*) FROM b WHERE t > -128 AND - t > 5");
+    assert_eq!(below, ["122"]);
+    let joined = "SELECT count(*) FROM b, b c WHERE b.k = c.k AND c.k + 100 < - b.t";
+    assert_eq!(db.rows(joined), ["13"]);
+}
