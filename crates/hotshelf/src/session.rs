@@ -127,7 +127,8 @@ impl Session {
         optimizer.hash_join_inlist_pushdown_max_size = JOIN_KEY_BYTES_MAX;
         // It takes each NaN for a value of its own (`docs/upstream/first-groups-of-nan.md`).
         optimizer.enable_topk_aggregation = false;
-        // Expressions that are never NULL are planned as such, and computed by what may give NULL by its type.
+        // Expressions that are never NULL are planned as such, and computed by what may give NULL by its type
+        // (`docs/upstream/values-that-are-never-null.md`).
         let execution = &mut config.options_mut().execution;
         execution.skip_physical_aggregate_schema_check = true;
         let mut builder = SessionStateBuilder::new()

@@ -1,8 +1,8 @@
 //! Integers that a condition negates are taken from zero instead: `-t > 5` is tested as `0 - t > 5`.
 //!
 //! The engine finds out between which bounds a negated column is, and fails where the column's least value has no
-//! negative, as `-128` of one byte, whatever its rows are. Of a difference it says that the bounds are not known. The
-//! values are the same: integers begin anew beyond the greatest.
+//! negative, as `-128` of one byte, whatever its rows are (`docs/upstream/bounds-of-negated-columns.md`). Of a
+//! difference it says that the bounds are not known. The values are the same: integers begin anew beyond the greatest.
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};

@@ -379,3 +379,17 @@ fn columns_that_a_merging_join_compares_are_taken_for_equal() {
         "plan/padded_rows.rs: {plan}"
     );
 }
+
+#[test]
+fn values_that_are_never_null_are_refused_below_aggregates() {
+    let refused = plain(
+        SessionConfig::new(),
+        &[
+            "CREATE TABLE g (k BIGINT NOT NULL, n BIGINT)",
+            "INSERT INTO g VALUES (1, 2), (4, NULL), (5, 6)",
+            "SELECT max(n) FROM (SELECT CASE WHEN n > k THEN n ELSE k END AS n FROM g) z",
+        ],
+    );
+    let error = refused.unwrap_err();
+    assert!(error.contains("nullability"), "{error}");
+}
