@@ -2,35 +2,39 @@
 
     python alternate.py ssb hotshelf.star_pipelines off on --hotshelf 'hotshelf shell --db DIR --budget 6GB --threads 2 --policy all'
     python alternate.py ssb datafusion.execution.target_partitions 1 2 --hotshelf '…'
+    python alternate.py tpcds hotshelf.operators off on --texts FOLDER/answers.json --runs 3 --hotshelf '…'
 
 A machine whose processors are now faster and now slower gives both the same share of either. Figures are medians; the first run of each
-query and value is not counted. With `--duckdb FILE`, DuckDB takes its turns with one thread and two in the same minutes.
+query and value is not counted. A setting makes plans anew: with `--runs` the query is asked so often after it is set, and the least of all but
+the first counts. With `--duckdb FILE`, DuckDB takes its turns with one thread and two in the same minutes.
 """
 
 import argparse
 import statistics
 
-from results import load_queries
+from results import load_texts
 from star import LARGEST, Duck, Shell
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("benchmark", choices=sorted(LARGEST))
+    parser.add_argument("benchmark", choices=[*sorted(LARGEST), "tpcds"])
     parser.add_argument("setting")
     parser.add_argument("values", nargs=2)
     parser.add_argument("--hotshelf", required=True, help="the shell with its database, budget, threads and policy")
     parser.add_argument("--duckdb", help="DuckDB's file of the same data: one thread and two, beside")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--queries", nargs="*")
+    parser.add_argument("--runs", type=int, default=1, help="runs with a value each time that it is set")
+    parser.add_argument("--texts", help="JSON with query texts, as tpcds.py makes it")
     settings = parser.parse_args()
-    queries = load_queries(settings.benchmark)
+    queries, runs = load_texts(settings.benchmark, settings.texts), settings.runs
     shell = Shell(settings.hotshelf)
-    sides = [lambda sql, value=value: timed(shell, f"SET {settings.setting} = {value}", sql) for value in settings.values]
+    sides = [lambda sql, value=value: timed(shell, f"SET {settings.setting} = {value}", sql, runs) for value in settings.values]
     names = [*settings.values]
     if settings.duckdb:
         duck = Duck(settings.duckdb, 2)
-        sides += [lambda sql, threads=threads: timed(duck, f"SET threads = {threads}", sql) for threads in (1, 2)]
+        sides += [lambda sql, threads=threads: timed(duck, f"SET threads = {threads}", sql, runs) for threads in (1, 2)]
         names += ["DuckDB 1", "DuckDB 2"]
     sums = [0.0] * len(sides)
     cells = [cell for first, second in pairs(names) for cell in (f"{first} ms", f"{second} ms", f"{first} / {second}")]
@@ -47,9 +51,10 @@ def main():
     shell.close()
 
 
-def timed(engine, setting, sql):
+def timed(engine, setting, sql, runs):
     engine.run(setting)
-    return engine.run(sql)
+    seconds = [engine.run(sql) for _ in range(runs)]
+    return min(seconds[1:] or seconds)
 
 
 def pairs(listed):

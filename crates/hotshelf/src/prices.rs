@@ -30,9 +30,12 @@ const CYCLE_NS: f64 = 1.0 / 3.0;
 const MEMORY_ACCESS_NS: f64 = 80.0;
 
 /// Keeping a row in a hash join's table, looking one up there, and giving one to the next operator.
-const HASH_BUILD_CYCLES: f64 = 120.0;
-const HASH_PROBE_CYCLES: f64 = 60.0;
-const JOINED_ROW_CYCLES: f64 = 40.0;
+pub(crate) const HASH_BUILD_CYCLES: f64 = 120.0;
+pub(crate) const HASH_PROBE_CYCLES: f64 = 60.0;
+pub(crate) const JOINED_ROW_CYCLES: f64 = 40.0;
+
+/// Decoding one join key and looking it up.
+pub(crate) const LOOK_UP_CYCLES: f64 = 8.0;
 
 /// Encoding a byte that is spilled, and decoding it.
 const SPILL_WORK_NS: f64 = 1.0;
@@ -117,7 +120,8 @@ pub(crate) struct WorkPrices {
     pub elf_value_ns: f64,
     /// See [`Unit::ElfKey`].
     pub elf_key_ns: f64,
-    pub join: JoinNs,
+    /// See [`Unit::HashJoin`].
+    hash_join: f64,
     /// See [`Unit::Elf`].
     elf_walk: f64,
     /// See [`MEMORY_ACCESS_NS`].
@@ -137,7 +141,7 @@ pub(crate) struct JoinNs {
 
 /// What it takes where nothing was measured, on storage of 400 MB/s.
 pub(crate) const DEFAULT_JOIN_NS: JoinNs = JoinNs {
-    look_up: 8.0 * CYCLE_NS,
+    look_up: LOOK_UP_CYCLES * CYCLE_NS,
     hash_join: 1.0,
     spill_byte: SPILL_WORK_NS + 5.0,
 };
@@ -146,6 +150,15 @@ impl WorkPrices {
     /// Reading bytes from storage.
     pub fn read_ns(&self, bytes: f64) -> f64 {
         bytes * self.storage_byte_ns
+    }
+
+    /// The work of joins.
+    pub fn join(&self) -> JoinNs {
+        JoinNs {
+            look_up: self.look_up_ns,
+            hash_join: self.hash_join,
+            spill_byte: SPILL_WORK_NS + 2.0 * self.storage_byte_ns,
+        }
     }
 
     /// Work of an Elf, which gives TIDs or only ranges of rows.
@@ -235,11 +248,7 @@ impl PriceBook {
             look_up_ns: price(Unit::LookUp),
             elf_value_ns: price(Unit::ElfValue),
             elf_key_ns: price(Unit::ElfKey),
-            join: JoinNs {
-                look_up: price(Unit::LookUp),
-                hash_join: price(Unit::HashJoin),
-                spill_byte: SPILL_WORK_NS + 2e9 / self.storage_bandwidth(),
-            },
+            hash_join: price(Unit::HashJoin),
             elf_walk: price(Unit::Elf),
             memory_access_ns: self.memory_access_ns(),
         }

@@ -39,7 +39,7 @@ impl DatabaseSettings for Engine {
     }
 
     fn join_ns(&self) -> JoinNs {
-        self.scan_env.prices.now().join
+        self.scan_env.prices.now().join()
     }
 
     fn change(&self, key: &str, value: &str) -> Result<()> {

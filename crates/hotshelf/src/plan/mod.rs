@@ -76,7 +76,7 @@ use expressions::{has_expression, is_subquery, node_has_expression};
 use grouping_sets::GroupBeforeSets;
 use in_lists::keep_lists_apart;
 use join_order::OrderJoins;
-pub(crate) use join_order::{compared_columns, join_work};
+pub(crate) use join_order::join_work;
 use keep_filters::keep_filters;
 use keep_join_order::keep_join_order;
 use keep_limits::KeepLimits;
@@ -103,7 +103,15 @@ use subqueries::SpellOutMembership;
 use values_apart::VALUES_APART;
 use window_shares::WINDOW_SHARES;
 
-pub(crate) use late_columns::wants_unique;
+use crate::stored_table::StoredTable;
+
+/// Columns, by index in their table, of which rules have to know whether they have no value twice, as far as that follows
+/// from what is known.
+pub(crate) fn wants_unique(plan: &LogicalPlan) -> QueryResult<Vec<(StoredTable, usize)>> {
+    let mut wanted = join_order::wants_unique(plan)?;
+    wanted.extend(late_columns::wants_unique(plan)?);
+    Ok(wanted)
+}
 
 /// The rules that make a query's meaning explicit: Hotshelf's before the engine's, which settle types.
 pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {

@@ -25,14 +25,14 @@ pub(super) const NEGATIONS: NodeRule = NodeRule {
 
 fn rewrite(plan: &LogicalPlan, _: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
     Ok(match plan {
-        LogicalPlan::Filter(filter) => {
+        LogicalPlan::Filter(filter) if negates(&filter.predicate) => {
             let predicate = subtracted(&filter.predicate, filter.input.schema())?;
             let filter =
                 predicate.map(|predicate| Filter::try_new(predicate, filter.input.clone()));
             filter.transpose()?.map(LogicalPlan::Filter)
         }
         LogicalPlan::Join(join) => {
-            let Some(filter) = &join.filter else {
+            let Some(filter) = join.filter.as_ref().filter(|filter| negates(filter)) else {
                 return Ok(None);
             };
             let schema = join.left.schema().join(join.right.schema())?;
@@ -47,12 +47,14 @@ fn rewrite(plan: &LogicalPlan, _: &SessionSettings) -> QueryResult<Option<Logica
     })
 }
 
-/// The condition with differences; `None` if it negates nothing.
+/// Whether a condition negates something: most do not.
+fn negates(condition: &Expr) -> bool {
+    let found = condition.exists(|part| Ok(matches!(part, Expr::Negative(_))));
+    found.unwrap_or(true)
+}
+
+/// The condition with differences; `None` if it negates no integers.
 fn subtracted(condition: &Expr, schema: &DFSchema) -> QueryResult<Option<Expr>> {
-    let is_negative = |part: &Expr| Ok(matches!(part, Expr::Negative(_)));
-    if !condition.exists(is_negative)? {
-        return Ok(None);
-    }
     let subtracted = condition.clone().transform_up(|expr| {
         let Expr::Negative(negated) = &expr else {
             return Ok(Transformed::no(expr));

@@ -2,7 +2,6 @@
 
 use arrow::array::ArrayRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::datasource::source_as_provider;
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::LogicalPlan;
 use futures::TryStreamExt;
@@ -24,10 +23,10 @@ pub(super) async fn count_combinations(
     let mut tables: Vec<StoredTable> = Vec::new();
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node
-            && let Some(stored) = source_as_provider(&scan.source)?.downcast_ref::<StoredTable>()
+            && let Some(stored) = StoredTable::of(scan)
             && tables.iter().all(|known| known.table.id != stored.table.id)
         {
-            tables.push(stored.clone());
+            tables.push(stored);
         }
         Ok(TreeNodeRecursion::Continue)
     })?;

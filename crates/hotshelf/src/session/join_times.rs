@@ -10,13 +10,10 @@ use crate::prices::PriceBook;
 /// A join with fewer rows on its sides takes as long as it takes to begin.
 const ROWS_MIN: usize = 200_000;
 
-/// Corrects what joins cost by those of a plan that has run. What was spilled waited for storage.
-pub(super) fn learn(plan: &Arc<dyn ExecutionPlan>, prices: &PriceBook) {
-    if plan.downcast_ref::<SpillingHashJoinExec>().is_some() {
-        learn_of_join(plan, prices);
-    }
-    for input in plan.children() {
-        learn(input, prices);
+/// Corrects what joins cost by a part of a plan that has run, if it is a hash join. What was spilled waited for storage.
+pub(super) fn learn(part: &Arc<dyn ExecutionPlan>, prices: &PriceBook) {
+    if part.is::<SpillingHashJoinExec>() {
+        learn_of_join(part, prices);
     }
 }
 

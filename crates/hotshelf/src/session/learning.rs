@@ -44,7 +44,6 @@ type ReplacedJoins = HashMap<Joined, usize>;
 impl Learning {
     /// Remembers how many rows joins of a plan gave. A kept plan that expected others is made anew next time.
     pub fn note(&self, plan: &Arc<dyn ExecutionPlan>) {
-        join_times::learn(plan, &self.prices);
         let around = Around {
             is_whole: true,
             replaced: None,
@@ -59,6 +58,7 @@ impl Learning {
         if let Some(original) = fallback(part) {
             return self.note_star(part, original, around);
         }
+        join_times::learn(part, &self.prices);
         let join = hash_join(part);
         let has_limit = part.fetch().is_some() || join.is_some_and(|join| join.fetch().is_some());
         let is_whole = around.is_whole && !has_limit;

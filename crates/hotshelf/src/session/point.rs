@@ -6,10 +6,8 @@ use std::sync::{Arc, Weak};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, SchemaRef};
-use datafusion::catalog::TableProvider;
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{Column, ScalarValue};
-use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::utils::{split_binary, split_conjunction};
 use datafusion::logical_expr::{Aggregate, Expr, Filter, LogicalPlan, Operator, TableScan};
 use parking_lot::RwLock;
@@ -243,11 +241,10 @@ fn scanned(filter: &Filter) -> Option<(&TableScan, StoredTable)> {
     let LogicalPlan::TableScan(scan) = input else {
         return None;
     };
-    let provider: Arc<dyn TableProvider> = source_as_provider(&scan.source).ok()?;
-    let stored = provider.downcast_ref::<StoredTable>()?;
+    let stored = StoredTable::of(scan)?;
     let is_whole = scan.filters.is_empty() && scan.fetch.is_none() && scan.projection.is_none();
     let is_sound = stored.table.damage.is_none() && stored.table.unavailable.is_none();
-    (is_whole && is_sound).then(|| (scan, stored.clone()))
+    (is_whole && is_sound).then_some((scan, stored))
 }
 
 /// The column of the table that an expression names under its own name.

@@ -5,7 +5,7 @@ use datafusion::logical_expr::LogicalPlan;
 use futures::TryStreamExt;
 
 use crate::interrupt::Interrupt;
-use crate::plan::{compared_columns, wants_unique};
+use crate::plan::wants_unique;
 use crate::scan::read_in_order;
 use crate::statistics::unique::SeenValues;
 use crate::stored_table::StoredTable;
@@ -23,13 +23,13 @@ pub(super) async fn learn_unique(
     operator_bytes: u64,
     interrupt: &Interrupt,
 ) -> QueryResult<()> {
-    let mut wanted = compared_columns(plan)?;
     loop {
-        wanted.extend(wants_unique(plan)?);
+        let wanted = wants_unique(plan)?;
         if wanted.is_empty() {
             return Ok(());
         }
-        for (table, column) in std::mem::take(&mut wanted) {
+        for (table, column) in wanted {
+            // Several rules may want to know it.
             if table.table.unique.get(column).is_some() {
                 continue;
             }

@@ -236,11 +236,7 @@ fn of_aggregate(aggregate: &Aggregate) -> Option<Estimate> {
         // Each set has groups of its own, and keys of others are NULL there.
         true => Estimate {
             bounds: RowBounds::UNKNOWN,
-            columns: grouped
-                .columns
-                .into_iter()
-                .map(ColumnEstimate::computed)
-                .collect(),
+            columns: computed(&grouped.columns),
             ..grouped
         },
         false => grouped,
@@ -251,6 +247,11 @@ fn of_aggregate(aggregate: &Aggregate) -> Option<Estimate> {
 fn group_count<'a>(keys: impl Iterator<Item = &'a ColumnEstimate>, rows: f64) -> f64 {
     let combinations = keys.map(|key| key.distinct).product::<f64>();
     combinations.min(rows).max(1.0)
+}
+
+/// Columns of which no more is sure than that their values are among those.
+fn computed(columns: &[ColumnEstimate]) -> Vec<ColumnEstimate> {
+    columns.iter().map(|column| column.computed()).collect()
 }
 
 /// Groups of rows whose first columns are this many keys.
@@ -294,10 +295,7 @@ fn of_join(join: &Join) -> Option<Estimate> {
         unfiltered: rows.max(1.0),
         table_rows,
         bounds: RowBounds::UNKNOWN,
-        columns: {
-            let columns = left.columns.iter().chain(&right.columns);
-            columns.map(|column| column.computed()).collect()
-        },
+        columns: [computed(&left.columns), computed(&right.columns)].concat(),
         sampled: None,
     };
     let semi = |side: &Estimate, other: &Estimate| {

@@ -17,7 +17,7 @@ const ROWS_MAX: usize = 4_000_000;
 /// Columns of small tables that a plan compares with other columns, by index in their table, as far as it is not known
 /// whether a value occurs twice. Names are taken as the text has them: a table that has the same name elsewhere in
 /// the query is asked without effect at worst.
-pub(crate) fn compared_columns(plan: &LogicalPlan) -> QueryResult<Vec<(StoredTable, usize)>> {
+pub(in crate::plan) fn wants_unique(plan: &LogicalPlan) -> QueryResult<Vec<(StoredTable, usize)>> {
     let (mut tables, mut compared) = (HashMap::new(), Vec::new());
     plan.apply_with_subqueries(|node| {
         match node {

@@ -26,7 +26,7 @@ mod tests;
 mod tree;
 
 pub(super) use estimate::{Estimate, estimate};
-pub(crate) use joined_keys::compared_columns;
+pub(super) use joined_keys::wants_unique;
 pub(super) use safe::cannot_fail;
 
 use datafusion::common::tree_node::{Transformed, TreeNode};

@@ -1,16 +1,19 @@
 //! What the work of joins costs, in rows that go from one operator to the next: as counted on one machine, corrected by
 //! what runs have shown on this one (the price book).
 
-use crate::prices::{DEFAULT_JOIN_NS, JoinNs};
+use crate::prices::{
+    DEFAULT_JOIN_NS, HASH_BUILD_CYCLES, HASH_PROBE_CYCLES, JOINED_ROW_CYCLES, JoinNs,
+    LOOK_UP_CYCLES,
+};
 
 /// A row in a star pipeline's look-up, and one that is looked up there.
 const LOOK_UP_BUILD: f64 = 1.0;
-const LOOK_UP: f64 = 0.2;
+const LOOK_UP: f64 = LOOK_UP_CYCLES / JOINED_ROW_CYCLES;
 /// A row whose key the scan of a star pipeline tests by those of a build side, so that few others are looked up.
 const KEY_TEST: f64 = 0.3;
 /// A row in a hash join's table, and one that is looked up there.
-const HASH_BUILD: f64 = 3.0;
-const HASH_PROBE: f64 = 1.5;
+const HASH_BUILD: f64 = HASH_BUILD_CYCLES / JOINED_ROW_CYCLES;
+const HASH_PROBE: f64 = HASH_PROBE_CYCLES / JOINED_ROW_CYCLES;
 /// A byte that is spilled and read again.
 const SPILL_BYTE: f64 = 0.5;
 /// Prices change in steps of this power of two, so that a plan does not change with every run.

@@ -56,7 +56,7 @@ fn late(sort: &Sort) -> Option<LogicalPlan> {
 
 /// Columns of which a query with groups, an order and a limit has to know whether they have no value twice, as far as
 /// that follows from what is known: by index in their table.
-pub(crate) fn wants_unique(plan: &LogicalPlan) -> QueryResult<Vec<(StoredTable, usize)>> {
+pub(super) fn wants_unique(plan: &LogicalPlan) -> QueryResult<Vec<(StoredTable, usize)>> {
     let mut asked = Vec::new();
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::Limit(limit) = node
