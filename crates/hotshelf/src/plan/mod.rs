@@ -105,8 +105,8 @@ use window_shares::WINDOW_SHARES;
 
 use crate::stored_table::StoredTable;
 
-/// Columns, by index in their table, of which rules have to know whether they have no value twice, as far as that follows
-/// from what is known.
+/// Columns, by index in their table, of which rules have to know whether they have no value twice, as far as that
+/// follows from what is known.
 pub(crate) fn wants_unique(plan: &LogicalPlan) -> QueryResult<Vec<(StoredTable, usize)>> {
     let mut wanted = join_order::wants_unique(plan)?;
     wanted.extend(late_columns::wants_unique(plan)?);

@@ -10,7 +10,8 @@ use crate::prices::PriceBook;
 /// A join with fewer rows on its sides takes as long as it takes to begin.
 const ROWS_MIN: usize = 200_000;
 
-/// Corrects what joins cost by a part of a plan that has run, if it is a hash join. What was spilled waited for storage.
+/// Corrects what joins cost by a part of a plan that has run, if it is a hash join. What was spilled waited for
+/// storage.
 pub(super) fn learn(part: &Arc<dyn ExecutionPlan>, prices: &PriceBook) {
     if part.is::<SpillingHashJoinExec>() {
         learn_of_join(part, prices);
