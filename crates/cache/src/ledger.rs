@@ -94,6 +94,15 @@ impl Ledger {
         account.map_or(0.0, |account| account.density(self.clock.now_s()))
     }
 
+    /// What it took to have an item that was not in memory, in seconds, as later reads corrected it.
+    pub fn miss_s(&self, number: u64) -> Option<f64> {
+        let accounts = self.accounts.lock();
+        accounts
+            .by_number
+            .get(&number)
+            .map(|account| account.miss_s)
+    }
+
     /// What something new would save that was just used, by a query of this weight: as much as if it were used once in
     /// the time in which uses fade. Having it again takes this long.
     pub fn density_of_new(bytes: u64, cost: MissCost) -> f64 {

@@ -19,6 +19,7 @@ use hotshelf_store::{RepairReport, Store};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::kept_plans::KeptPlans;
+use crate::learned;
 use crate::machine::Machine;
 use crate::options::Options;
 use crate::past_runs::PastRuns;
@@ -57,13 +58,14 @@ impl Parts {
         let plans = Arc::new(KeptPlans::new(options.budget_bytes));
         let storage = Storage::new(store, rows, scratch, machine.clone(), &plans, options)?;
         let storage = Arc::new(storage);
+        let past_runs = Arc::new(learned::recall(&storage));
         let engine = Engine::start(&storage, options)?;
         Ok(Self {
             storage,
             engine: Arc::new(engine),
             machine,
             plans,
-            past_runs: Arc::default(),
+            past_runs,
         })
     }
 
@@ -72,6 +74,13 @@ impl Parts {
             storage: &self.storage,
             env: &self.engine.scan_env,
         }
+    }
+}
+
+/// What queries showed is for the next process, too.
+impl Drop for Parts {
+    fn drop(&mut self) {
+        learned::keep(&self.storage, &self.past_runs);
     }
 }
 
@@ -191,6 +200,7 @@ impl Database {
     /// Nothing can run in the database afterwards. Not to be called from async code.
     pub fn shut_down(&self, patience: Duration) {
         self.parts.machine.workers.end(patience);
+        learned::keep(&self.parts.storage, &self.parts.past_runs);
         self.parts.storage.scratch.remove();
     }
 

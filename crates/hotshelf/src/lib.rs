@@ -40,6 +40,7 @@ mod input;
 pub mod internals;
 mod interrupt;
 mod kept_plans;
+mod learned;
 mod look_ups;
 mod machine;
 mod measure;

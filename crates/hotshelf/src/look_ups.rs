@@ -135,6 +135,12 @@ impl KeptLookUps {
         Some(found)
     }
 
+    /// What it took to make a look-up, in nanoseconds; `None` if that was never done.
+    pub fn making_ns(&self, recipe: &Recipe) -> Option<f64> {
+        let seconds = self.ledger.miss_s(recipe.number())?;
+        Some(seconds * 1e9)
+    }
+
     /// Keeps what was made by a recipe, if it saves more than what would go for it. `release` returns the memory that
     /// the query holds for it.
     ///

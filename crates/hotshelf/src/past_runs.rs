@@ -1,7 +1,7 @@
 //! How many rows joins gave when a query of the same template ran before: the next plan expects as many times what
 //! statistics say as there were then (Stillger et al., VLDB 2001).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -31,10 +31,16 @@ pub(crate) struct ExpectedJoin {
 
 /// What earlier runs showed, by template.
 #[derive(Debug, Default)]
-pub(crate) struct PastRuns {
-    corrections: Mutex<HashMap<u64, Vec<Correction>>>,
+pub(crate) struct PastRuns(Mutex<HashMap<u64, Shown>>);
+
+/// What runs of one template showed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Shown {
+    pub corrections: Vec<Correction>,
     /// Stars whose data was not one.
-    no_stars: Mutex<HashMap<u64, HashSet<String>>>,
+    pub no_stars: BTreeSet<String>,
+    /// What the last run read: folders of tables, and their rows.
+    pub tables: BTreeMap<String, u64>,
 }
 
 /// Rows of a join over what statistics said.
@@ -44,31 +50,51 @@ pub(crate) struct Correction {
     pub factor: f64,
 }
 
+impl Correction {
+    pub fn new(joined: Joined, factor: f64) -> Self {
+        Self {
+            joined,
+            factor: factor.clamp(1.0 / FACTOR_MAX, FACTOR_MAX),
+        }
+    }
+}
+
 impl PastRuns {
+    /// With what runs before this process showed.
+    pub fn with(shown: impl Iterator<Item = (u64, Shown)>) -> Self {
+        Self(Mutex::new(shown.take(TEMPLATES_MAX).collect()))
+    }
+
+    /// All of it, by template.
+    pub fn shown(&self) -> BTreeMap<u64, Shown> {
+        let known = self.0.lock();
+        known
+            .iter()
+            .map(|(template, shown)| (*template, shown.clone()))
+            .collect()
+    }
+
     /// What is known about the joins of a template.
     pub fn of(&self, template: u64) -> Vec<Correction> {
-        let known = self.corrections.lock();
-        known.get(&template).cloned().unwrap_or_default()
+        let known = self.0.lock();
+        let shown = known.get(&template);
+        shown.map_or_else(Vec::new, |shown| shown.corrections.clone())
     }
 
     /// Remembers that the data of a star was not one.
     pub fn note_no_star(&self, template: u64, star: String) {
-        let mut known = self.no_stars.lock();
-        if known.len() >= TEMPLATES_MAX && !known.contains_key(&template) {
-            known.clear();
-        }
-        let stars = known.entry(template).or_default();
-        if stars.len() < JOINS_MAX {
-            stars.insert(star);
-        }
+        self.note_shown(template, |shown| {
+            if shown.no_stars.len() < JOINS_MAX {
+                shown.no_stars.insert(star);
+            }
+        });
     }
 
     /// Whether that was so.
     pub fn is_no_star(&self, template: u64, star: &str) -> bool {
-        let known = self.no_stars.lock();
-        known
-            .get(&template)
-            .is_some_and(|stars| stars.contains(star))
+        let known = self.0.lock();
+        let shown = known.get(&template);
+        shown.is_some_and(|shown| shown.no_stars.contains(star))
     }
 
     /// Remembers how many rows a join gave. Whether a plan for which others were expected should be made anew.
@@ -79,22 +105,32 @@ impl PastRuns {
         if !is_wrong || rows.max(expected.rows) < ROWS_MIN {
             return false;
         }
-        let mut known = self.corrections.lock();
+        let correction = Correction::new(expected.joined.clone(), of(expected.by_statistics));
+        self.note_shown(template, |shown| {
+            let corrections = &mut shown.corrections;
+            let same = |known: &Correction| known.joined == expected.joined;
+            match corrections.iter().position(same) {
+                Some(known) => corrections[known] = correction,
+                None if corrections.len() < JOINS_MAX => corrections.push(correction),
+                None => return false,
+            }
+            true
+        })
+    }
+
+    /// Remembers what a run of a template read, if it showed something.
+    pub fn note_tables(&self, template: u64, tables: impl FnOnce() -> BTreeMap<String, u64>) {
+        if let Some(shown) = self.0.lock().get_mut(&template) {
+            shown.tables = tables();
+        }
+    }
+
+    fn note_shown<T>(&self, template: u64, note: impl FnOnce(&mut Shown) -> T) -> T {
+        let mut known = self.0.lock();
         if known.len() >= TEMPLATES_MAX && !known.contains_key(&template) {
             known.clear();
         }
-        let corrections = known.entry(template).or_default();
-        let correction = Correction {
-            joined: expected.joined.clone(),
-            factor: of(expected.by_statistics).clamp(1.0 / FACTOR_MAX, FACTOR_MAX),
-        };
-        let same = |known: &Correction| known.joined == expected.joined;
-        match corrections.iter().position(same) {
-            Some(known) => corrections[known] = correction,
-            None if corrections.len() < JOINS_MAX => corrections.push(correction),
-            None => return false,
-        }
-        true
+        note(known.entry(template).or_default())
     }
 }
 

@@ -17,6 +17,7 @@ mod exact_number;
 mod explain;
 mod filling;
 mod fingerprint;
+mod group_counts;
 mod index;
 mod insert;
 mod interrupt;

@@ -5,6 +5,8 @@ pub(crate) mod column;
 pub(crate) mod combinations;
 pub(crate) mod distribution;
 pub(crate) mod error;
+mod groups;
+pub(crate) mod origin;
 mod predicate;
 pub(crate) mod row_bounds;
 pub(crate) mod rows;

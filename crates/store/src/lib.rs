@@ -16,6 +16,7 @@ mod head;
 mod ids;
 mod in_use;
 pub mod index;
+pub mod learned;
 mod left_on_shelves;
 mod links;
 mod names_file;

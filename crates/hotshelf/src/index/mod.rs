@@ -4,7 +4,7 @@
 //! rows in the order of an index, `predicate` reads filters, `question` is what they ask the Elfs together with
 //! `join_keys`, `choose` decides between Elf and scan, `access` is its answer. While a scan runs `selection` asks the
 //! Elfs, and `covering` takes rows from them alone, which `decode` turns into values. `point` asks small questions
-//! without a plan.
+//! without a plan, and `values` which values a column has.
 
 mod access;
 mod build;
@@ -17,6 +17,7 @@ mod point;
 mod predicate;
 mod question;
 mod selection;
+mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub(crate) use point::{PointAsker, PointQuestion, Sought};
 pub(crate) use predicate::{Condition, among, column_of, compared, condition, literal_as};
 pub(crate) use question::{Conjunct, Wanted};
 pub(crate) use selection::{Outcome, Selected, Selection};
+pub(crate) use values::ElfValues;
 
 /// An index with its open files.
 #[derive(Debug, Clone)]

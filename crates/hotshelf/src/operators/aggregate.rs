@@ -5,16 +5,17 @@ mod roll_up;
 mod sets;
 mod spec;
 
+use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::stream::try_unfold;
 use futures::{StreamExt, TryStreamExt};
 use hotshelf_operators::OperatorError;
@@ -23,7 +24,7 @@ use hotshelf_operators::aggregate::{
 };
 
 use super::Reason;
-use super::original::{as_original, shown_as_original};
+use super::original::as_original;
 use super::work::{
     OpenStream, Piece, Pieces, Streams, blocking, environment_with_tables, failed, handed_on,
 };
@@ -59,6 +60,22 @@ impl SpillingAggregateExec {
         }))
     }
 
+    /// The same where rows that agree in the other keys agree in these, by index: groups are found by the others.
+    pub fn carrying(self, keys: &[usize]) -> Self {
+        match self.spec.carrying(keys) {
+            Some(spec) => Self {
+                spec: Arc::new(spec),
+                ..self
+            },
+            None => self,
+        }
+    }
+
+    /// The one in whose place this is, over inputs with the same rows.
+    fn like(self, before: &Self) -> Self {
+        self.carrying(before.spec.carried())
+    }
+
     /// Why an aggregation is not replaced, for EXPLAIN.
     pub fn why_left(aggregate: &AggregateExec) -> QueryResult<Reason> {
         Ok(match Spec::of(aggregate)? {
@@ -67,6 +84,11 @@ impl SpillingAggregateExec {
             }
             Err(reason) => reason,
         })
+    }
+
+    /// The engine's aggregation in whose place it is.
+    pub fn aggregate(&self) -> Option<&AggregateExec> {
+        self.original.downcast_ref()
     }
 
     /// Whether it is known to be as quick as DataFusion's operator where memory is plenty, or that one cannot spill
@@ -81,7 +103,7 @@ impl ExecutionPlan for SpillingAggregateExec {
         "SpillingAggregateExec"
     }
 
-    as_original!();
+    as_original!(Self::like);
 
     fn execute(
         &self,
@@ -271,7 +293,7 @@ impl AggregateWork {
             return Ok(None);
         };
         self.baseline.output_rows().add(batch.num_rows());
-        Ok(Some((batch, worker)))
+        Ok(Some((self.spec.as_output(batch)?, worker)))
     }
 }
 
@@ -286,4 +308,30 @@ fn note(stats: AggregateStats, metrics: &ExecutionPlanMetricsSet, partition: usi
     peak.set_max(stats.used_bytes_max as usize);
 }
 
-shown_as_original!(SpillingAggregateExec);
+impl fmt::Debug for SpillingAggregateExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpillingAggregateExec")
+            .field("original", &self.original)
+            .finish_non_exhaustive()
+    }
+}
+
+/// As the operator in whose place it is, and the keys by which groups need not be found.
+impl DisplayAs for SpillingAggregateExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_tree = format == DisplayFormatType::TreeRender;
+        if !is_tree {
+            write!(f, "Spilling")?;
+        }
+        self.original.fmt_as(format, f)?;
+        let schema = self.schema();
+        let carried = self.spec.carried().iter();
+        let carried = carried.map(|key| schema.field(*key).name().as_str());
+        let carried = carried.collect::<Vec<_>>().join(", ");
+        match (carried.is_empty(), is_tree) {
+            (true, _) => Ok(()),
+            (false, true) => writeln!(f, "carried={carried}"),
+            (false, false) => write!(f, ", carried=[{carried}]"),
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! `SpillingHashJoinExec`: a hash join of any size, whatever the memory.
 
 mod key_ranges;
+mod key_sets;
 mod rest;
 mod small_batches;
 mod spec;

@@ -16,6 +16,7 @@
 //! | `window` | window functions that keep the rows of a partition |
 //! | `numbering` | `row_number()` over all rows |
 //! | `fetch` | columns that are read of the rows that a sort with a limit left |
+//! | `stored_values` | the values of a column without its rows |
 //! | `exchange` | how rows get from partitions to others |
 
 mod aggregate;
@@ -29,6 +30,7 @@ mod numbering;
 mod original;
 mod shared_sort;
 mod sort;
+mod stored_values;
 mod threshold;
 mod window;
 mod work;
@@ -45,5 +47,6 @@ pub(crate) use numbering::NumberingExec;
 pub(crate) use original::statistics_of;
 pub(crate) use shared_sort::SharedSortExec;
 pub(crate) use sort::SpillingSortExec;
+pub(crate) use stored_values::StoredValuesExec;
 pub(crate) use window::SpillingWindowExec;
 pub(crate) use work::{blocking, environment};

@@ -12,7 +12,9 @@ use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, LogicalPlanBuilder, Projection};
 use datafusion::optimizer::AnalyzerRule;
 
+use super::decisions::{all_shown, wanted};
 use super::{has_expression, is_subquery};
+use crate::settings::Notes;
 
 #[derive(Debug)]
 pub(super) struct ComputeSubqueriesFirst;
@@ -22,12 +24,16 @@ impl AnalyzerRule for ComputeSubqueriesFirst {
         "compute_subqueries_first"
     }
 
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> QueryResult<LogicalPlan> {
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> QueryResult<LogicalPlan> {
         if !has_expression(&plan, is_subquery)? {
             return Ok(plan);
         }
+        let notes = wanted(config);
         plan.transform_up_with_subqueries(|plan| match plan {
             LogicalPlan::Aggregate(aggregate) if has_subquery(&aggregate) => {
+                if let Some(notes) = notes {
+                    note_split(&aggregate, notes);
+                }
                 split(aggregate).map(Transformed::yes)
             }
             other => Ok(Transformed::no(other)),
@@ -37,8 +43,21 @@ impl AnalyzerRule for ComputeSubqueriesFirst {
 }
 
 fn has_subquery(aggregate: &Aggregate) -> bool {
-    let mut exprs = aggregate.group_expr.iter().chain(&aggregate.aggr_expr);
-    exprs.any(|expr| expr.exists(|expr| Ok(is_subquery(expr))).unwrap_or(false))
+    with_subquery(aggregate).next().is_some()
+}
+
+/// Its keys and functions that have subqueries.
+fn with_subquery(aggregate: &Aggregate) -> impl Iterator<Item = &Expr> {
+    let exprs = aggregate.group_expr.iter().chain(&aggregate.aggr_expr);
+    exprs.filter(|expr| expr.exists(|expr| Ok(is_subquery(expr))).unwrap_or(false))
+}
+
+fn note_split(aggregate: &Aggregate, notes: &Notes) {
+    notes.note(format!(
+        "the subqueries of {} are computed for the rows before these are grouped: the engine joins none within an \
+         aggregation",
+        all_shown(with_subquery(aggregate))
+    ));
 }
 
 /// The aggregation over a projection that has the subqueries as columns, under the names it had.

@@ -17,10 +17,11 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::ApplyOrder;
 
+use super::decisions::wanted_of;
 use super::is_subquery;
 use super::node_rule::NodeRule;
 use super::semi_join::{SemiJoin, plain_column};
-use crate::settings::SessionSettings;
+use crate::settings::{Notes, SessionSettings};
 
 /// What the keys that are asked for are called in the plan.
 const ASKED: &str = "__asked_keys";
@@ -35,15 +36,18 @@ pub(super) const ASKED_GROUPS: NodeRule = NodeRule {
     rewrite,
 };
 
-fn rewrite(plan: &LogicalPlan, _: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
+fn rewrite(plan: &LogicalPlan, settings: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
     match plan {
-        LogicalPlan::Join(join) => Ok(reduced(join)?.map(LogicalPlan::Join)),
+        LogicalPlan::Join(join) => {
+            let reduced = reduced(join, wanted_of(settings))?;
+            Ok(reduced.map(LogicalPlan::Join))
+        }
         _ => Ok(None),
     }
 }
 
 /// The join with fewer groups on its right side.
-fn reduced(join: &Join) -> QueryResult<Option<Join>> {
+fn reduced(join: &Join, notes: Option<&Notes>) -> QueryResult<Option<Join>> {
     let drops_groups = matches!(
         join.join_type,
         JoinType::Inner | JoinType::Left | JoinType::LeftSemi
@@ -58,6 +62,7 @@ fn reduced(join: &Join) -> QueryResult<Option<Join>> {
         let Some(keys) = source(&join.left, asked) else {
             continue;
         };
+        let keys = Keys { notes, ..keys };
         if let Some(right) = with_asked(&join.right, group, &keys)? {
             let right = Arc::new(right);
             return Ok(Some(Join {
@@ -70,14 +75,15 @@ fn reduced(join: &Join) -> QueryResult<Option<Join>> {
 }
 
 /// A column of a filtered table.
-struct Keys {
+struct Keys<'a> {
     filter: Filter,
     column: Column,
     row_count: usize,
+    notes: Option<&'a Notes>,
 }
 
 /// Where all values of a column come from, if that is a filtered table: directly or by an equality of a join.
-fn source(plan: &LogicalPlan, column: &Column) -> Option<Keys> {
+fn source(plan: &LogicalPlan, column: &Column) -> Option<Keys<'static>> {
     let idx = plan.schema().maybe_index_of_column(column)?;
     match plan {
         LogicalPlan::Projection(projection) => {
@@ -92,6 +98,7 @@ fn source(plan: &LogicalPlan, column: &Column) -> Option<Keys> {
                 filter: filter.clone(),
                 column: column.clone(),
                 row_count: row_count(scan)?,
+                notes: None,
             }),
             input => source(input, column),
         },
@@ -106,7 +113,7 @@ fn can_run_twice(filter: &Filter, scan: &TableScan) -> bool {
     scan.fetch.is_none() && !filter.predicate.is_volatile() && matches!(has_subquery, Ok(false))
 }
 
-fn source_in_join(join: &Join, column: &Column) -> Option<Keys> {
+fn source_in_join(join: &Join, column: &Column) -> Option<Keys<'static>> {
     let is_inner = join.join_type == JoinType::Inner;
     let keeps_left = is_inner
         || matches!(
@@ -135,7 +142,7 @@ fn source_in_join(join: &Join, column: &Column) -> Option<Keys> {
 fn with_asked(
     plan: &LogicalPlan,
     column: &Column,
-    keys: &Keys,
+    keys: &Keys<'_>,
 ) -> QueryResult<Option<LogicalPlan>> {
     let Some(idx) = plan.schema().maybe_index_of_column(column) else {
         return Ok(None);
@@ -181,9 +188,9 @@ fn with_asked(
 fn of_asked_rows(
     aggregate: &Aggregate,
     group: &Column,
-    keys: &Keys,
+    keys: &Keys<'_>,
 ) -> QueryResult<Option<Aggregate>> {
-    if !is_worth_it(&aggregate.input, keys)? {
+    if !is_worth_it(&aggregate.input, group, keys)? {
         return Ok(None);
     }
     let asked = LogicalPlanBuilder::from(LogicalPlan::Filter(keys.filter.clone()))
@@ -202,7 +209,7 @@ fn of_asked_rows(
 }
 
 /// Whether the keys are few beside the rows, which have not been reduced yet.
-fn is_worth_it(rows: &LogicalPlan, keys: &Keys) -> QueryResult<bool> {
+fn is_worth_it(rows: &LogicalPlan, group: &Column, keys: &Keys<'_>) -> QueryResult<bool> {
     let (mut most, mut is_reduced) = (0, false);
     rows.apply(|node| {
         match node {
@@ -212,7 +219,26 @@ fn is_worth_it(rows: &LogicalPlan, keys: &Keys) -> QueryResult<bool> {
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    Ok(!is_reduced && keys.row_count <= most / SMALLER)
+    let is_small = keys.row_count <= most / SMALLER;
+    if let (Some(notes), false) = (keys.notes, is_reduced) {
+        notes.note(keys.why(group, most, is_small));
+    }
+    Ok(!is_reduced && is_small)
+}
+
+impl Keys<'_> {
+    /// Why groups by a column of tables of at most this many rows are reduced or not, for EXPLAIN VERBOSE.
+    fn why(&self, group: &Column, most: usize, is_small: bool) -> String {
+        let (made, compared) = match is_small {
+            true => ("only the asked groups", "at most"),
+            false => ("all groups", "more than"),
+        };
+        format!(
+            "{made} by {group} are made: {} is of a filtered table of {} rows, {compared} a quarter of {most} rows to \
+             group",
+            self.column, self.row_count
+        )
+    }
 }
 
 /// How many rows a table has.

@@ -15,6 +15,9 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, LogicalPlanBuilder, Projection};
 use datafusion::optimizer::AnalyzerRule;
 
+use super::decisions::{shown, wanted};
+use crate::settings::Notes;
+
 #[derive(Debug)]
 pub(super) struct NameCastKeys;
 
@@ -23,11 +26,17 @@ impl AnalyzerRule for NameCastKeys {
         "name_cast_keys"
     }
 
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> QueryResult<LogicalPlan> {
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> QueryResult<LogicalPlan> {
+        let notes = wanted(config);
         let mut is_needed = false;
         plan.apply_with_subqueries(|node| {
-            is_needed |=
-                matches!(node, LogicalPlan::Aggregate(groups) if !alike(groups).is_empty());
+            if let LogicalPlan::Aggregate(groups) = node {
+                let alike = alike(groups);
+                is_needed |= !alike.is_empty();
+                if let Some(notes) = notes {
+                    note_names(groups, &alike, notes);
+                }
+            }
             Ok(datafusion::common::tree_node::TreeNodeRecursion::Continue)
         })?;
         if is_needed { separate(plan) } else { Ok(plan) }
@@ -52,6 +61,20 @@ fn alike(aggregate: &Aggregate) -> Vec<usize> {
     (0..keys.len())
         .filter(|key_idx| is_cast(&keys[*key_idx]) && is_alike(&names[*key_idx]))
         .collect()
+}
+
+fn note_names(aggregate: &Aggregate, alike: &[usize], notes: &Notes) {
+    let keys = alike
+        .iter()
+        .filter_map(|key| aggregate.group_expr.get(*key));
+    for key in keys {
+        let name = key.schema_name().to_string();
+        notes.note(format!(
+            "the group key {} is computed below under a name of its own, as another key is called {}, too",
+            shown(key),
+            shown(&name)
+        ));
+    }
 }
 
 /// The plan with different names inside and the same outside.

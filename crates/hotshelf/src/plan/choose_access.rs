@@ -12,14 +12,16 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
+use super::decisions::wanted;
 use super::read_first::read_first;
 use crate::scan::{TableScan, Taker};
+use crate::settings::{SessionSettings, Use};
 
 /// Stores in each scan how it finds its rows.
 #[derive(Debug)]
@@ -32,9 +34,7 @@ impl PhysicalOptimizerRule for ChooseAccess {
         _config: &ConfigOptions,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
         let chosen = plan.transform_up(|node| {
-            let leaf = node.downcast_ref::<DataSourceExec>();
-            let scan = leaf.and_then(|leaf| leaf.data_source().downcast_ref::<TableScan>());
-            let chosen = scan.and_then(|scan| scan.with_access(Taker::Operators));
+            let chosen = scan_of(&node).and_then(|scan| scan.with_access(Taker::Operators));
             Ok(match chosen {
                 Some(scan) => Transformed::yes(DataSourceExec::from_data_source(scan)),
                 None => Transformed::no(node),
@@ -50,6 +50,60 @@ impl PhysicalOptimizerRule for ChooseAccess {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// For EXPLAIN VERBOSE: why scans that no star pipeline has taken find their rows as they do. A star pipeline shows its
+/// own choice.
+#[derive(Debug)]
+pub(super) struct NoteAccess;
+
+impl PhysicalOptimizerRule for NoteAccess {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
+        let settings = config.extensions.get::<SessionSettings>();
+        if let (Some(notes), Some(settings)) = (wanted(config), settings) {
+            plan.apply(|node| {
+                let reason = scan_of(node).and_then(|scan| why_so(scan, settings.elf));
+                reason.into_iter().for_each(|reason| notes.note(reason));
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+        }
+        Ok(plan)
+    }
+
+    fn name(&self) -> &str {
+        "note_access"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn scan_of(node: &Arc<dyn ExecutionPlan>) -> Option<&TableScan> {
+    let leaf = node.downcast_ref::<DataSourceExec>()?;
+    leaf.data_source().downcast_ref()
+}
+
+/// Why a scan of a table with indexes finds its rows as it does; `None`: there is nothing to choose from.
+fn why_so(scan: &TableScan, elf: Use) -> Option<String> {
+    let table = &scan.table;
+    if table.indexes.is_empty() {
+        return None;
+    }
+    let parts = scan.planned();
+    let chosen = parts.iter().find_map(|part| part.strip_prefix("access="));
+    let why = match chosen {
+        Some(way) if elf == Use::Always => format!("{way}, as hotshelf.elf is always"),
+        Some(way) => format!("{way}, which is expected to take less time"),
+        None if elf == Use::Off => "scan, as hotshelf.elf is off".to_owned(),
+        None if scan.has_limit() => "scan, as it ends after its first rows".to_owned(),
+        None => "scan, as no index can test a filter of it or has all of its columns".to_owned(),
+    };
+    Some(format!("access to {}: {why}", table.name))
 }
 
 #[cfg(test)]
@@ -130,6 +184,35 @@ mod tests {
         assert_eq!(bench.accesses(&queries), ["scan", "scan"]);
         bench.teach(&[Unit::Test, Unit::LookUp], 1e18);
         assert_eq!(bench.accesses(&queries), ["elf", "elf"]);
+    }
+
+    #[test]
+    fn verbose_says_why_rows_are_found_so() {
+        let database = Database::temporary(Options::default()).unwrap();
+        let session = database.session();
+        let bench = Bench { database, session };
+        bench.run("CREATE TABLE t AS SELECT value AS id, value % 1000 AS a FROM range(50000)");
+        let said = |setting: &str, query: &str| {
+            bench.run(&format!("SET hotshelf.elf = '{setting}'"));
+            bench.run(&format!("EXPLAIN VERBOSE {query}"))
+        };
+        let by_value = "SELECT id FROM t WHERE a = 5";
+        assert!(!said("on", by_value).contains("access to t"));
+        bench.run("CREATE INDEX i ON t USING elf (a)");
+        for (setting, query, reason) in [
+            ("always", by_value, "as hotshelf.elf is always"),
+            ("on", by_value, "which is expected to take less time"),
+            ("off", by_value, "access to t: scan, as hotshelf.elf is off"),
+            (
+                "on",
+                "SELECT id FROM t WHERE id = 5",
+                "access to t: scan, as no index",
+            ),
+        ] {
+            let said = said(setting, query);
+            assert_eq!(said.matches("access to t: ").count(), 1, "{said}");
+            assert!(said.contains(reason), "{setting}: {said}");
+        }
     }
 
     #[test]

@@ -18,6 +18,8 @@ use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use crate::operators::join_name;
 use crate::past_runs::ExpectedJoin;
 use crate::settings::{JoinSides, SessionSettings};
+use crate::shared::shared_part;
+use crate::star::fallback;
 
 /// A build side of more rows is divided among the workers.
 const COLLECTED_ROWS_MAX: f64 = 1e6;
@@ -94,14 +96,29 @@ fn why_other_side(join: &HashJoinExec, rows: f64) -> String {
     )
 }
 
-/// Rows that the order was chosen for, if one choice alone can be meant.
+/// Rows that the order was chosen for, if one choice alone can be meant. Not where a star has moved the join onto one
+/// of its build sides: it has the same keys there, and joins fewer parts.
 pub(super) fn expected_join(join: &HashJoinExec, chosen: &[JoinSides]) -> Option<ExpectedJoin> {
     let keys = key_names(join)?;
     let mut meant = chosen.iter().filter(|sides| {
         sides.keeps(&keys, |(left, _)| left) || sides.keeps(&keys, |(_, right)| right)
     });
     let first = meant.next()?;
-    meant.next().is_none().then(|| first.expected.clone())
+    let leaves = leaf_count(join.left()) + leaf_count(join.right());
+    let is_one = meant.next().is_none() && leaves >= first.expected.joined.len();
+    is_one.then(|| first.expected.clone())
+}
+
+/// How many leaves a plan has: the scan of a star is one, and those of a part that is used more than once count.
+pub(crate) fn leaf_count(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    if let Some((_, part)) = shared_part(plan) {
+        return leaf_count(part);
+    }
+    let below: usize = plan.children().into_iter().map(leaf_count).sum();
+    match fallback(plan) {
+        Some(_) => below + 1,
+        None => below.max(1),
+    }
 }
 
 /// The names of an inner join's columns, of its left and its right side.

@@ -1,58 +1,69 @@
-//! Groups are made before small tables are joined that only give them names:
+//! Groups are made before tables are joined that only give them names, or repeat or drop them:
 //! `SELECT n_name, sum(x) … WHERE s_nationkey = n_nationkey GROUP BY n_name`.
 //!
-//! The rows are grouped by the key of such a table, the few groups are joined with it, and those of the same names are
-//! put together: eager aggregation (Yan and Larson, VLDB 1995) of rows by which no text has to go through joins (TPC-H
-//! Q9). Stars have texts as codes and gain nothing, so that this is for rows that are joined by several keys at once.
+//! The rows are grouped by what such tables are joined by, the few groups are joined with them, and those of the same
+//! names are put together: eager aggregation (Yan and Larson, VLDB 1995). Where rows are joined by several keys, small
+//! whole tables that only name the groups come last, so that no text has to go through joins (TPC-H Q9). Elsewhere the
+//! work is estimated with and without (`choice`): with groups of tables of inner joins (`tables`), or of the right side
+//! of a left join (`padded`). Stars look each row up in a few cycles, and have texts as codes; they stay as they are.
 
+mod choice;
+mod grouping;
 mod joins;
+mod padded;
+mod tables;
+mod values;
 
-use std::sync::Arc;
-
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, NullEquality};
 use datafusion::error::Result as QueryResult;
-use datafusion::functions_aggregate::sum::sum_udaf;
-use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams};
-use datafusion::logical_expr::{
-    Aggregate, Expr, ExprSchemable, JoinType, LogicalPlan, LogicalPlanBuilder,
-};
+use datafusion::logical_expr::{Aggregate, Expr, JoinType, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::ApplyOrder;
 
 use super::expressions::is_wide;
-use super::join_order::{cannot_fail, estimate, join_work};
+use super::join_order::join_work;
 use super::node_rule::NodeRule;
 use crate::settings::SessionSettings;
+use choice::{Choice, ROWS_MIN, ROWS_PER_GROUP};
+use grouping::Grouping;
 use joins::{Joins, Names};
+use values::{KEY, Padded, Values, exprs_of};
 
-/// What the keys and values of early groups are called in the plan, with a number behind.
-const KEY: &str = "__early_key";
-const VALUE: &str = "__early_value";
-/// Rows that are grouped early, at least: below, one more operator costs as much as it saves.
-const ROWS_MIN: f64 = 200_000.0;
-/// Rows for each early group, at least.
-const ROWS_PER_GROUP: f64 = 8.0;
-
-/// Groups rows before tables are joined that only give the groups names.
+/// Groups rows before other tables are joined.
 pub(super) const EARLY_GROUPS: NodeRule = NodeRule {
     name: "early_groups",
-    says: "rows are grouped before tables are joined that only name the groups",
+    says: "rows are grouped before other tables are joined",
     order: ApplyOrder::TopDown,
     rewrite,
 };
 
-fn rewrite(plan: &LogicalPlan, _: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
-    match plan {
-        LogicalPlan::Aggregate(aggregate) if has_wide_key(aggregate) => {
-            let early = Early::of(aggregate)?.map(|early| early.plan(aggregate));
-            // A name of the plan may be a name of a table's column.
-            let logged = early.map(|plan| {
-                plan.inspect_err(|error| tracing::debug!(%error, "groups are not made early"))
-            });
-            Ok(logged.and_then(Result::ok).flatten())
+fn rewrite(plan: &LogicalPlan, settings: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
+    let LogicalPlan::Aggregate(aggregate) = plan else {
+        return Ok(None);
+    };
+    let Some(grouping) = Grouping::of(aggregate)? else {
+        return Ok(None);
+    };
+    // A name of the plan may be a name of a table's column.
+    let logged = |early: QueryResult<Option<Choice>>| {
+        let early = early.inspect_err(|error| tracing::debug!(%error, "groups are not made early"));
+        early.ok().flatten()
+    };
+    let named = match has_wide_key(aggregate) {
+        true => Early::of(&grouping)?.map(|early| early.plan(aggregate)),
+        false => None,
+    };
+    let named = named.and_then(|plan| logged(plan.map(|plan| plan.map(Choice::Early))));
+    let chosen = named.or_else(|| logged(choice::choose(&grouping, aggregate, settings)));
+    Ok(match chosen {
+        Some(Choice::Early(plan)) => Some(plan),
+        Some(Choice::Late(reason)) if settings.decisions.are_wanted() => {
+            let at = plan.display();
+            let note = format!("rows are not grouped before they are joined, as {reason}, at {at}");
+            settings.decisions.note(note);
+            None
         }
-        _ => Ok(None),
-    }
+        _ => None,
+    })
 }
 
 /// Whether a group key could be a name: most aggregations have none.
@@ -62,7 +73,7 @@ fn has_wide_key(aggregate: &Aggregate) -> bool {
     keys.any(|key| is_wide(key.data_type()))
 }
 
-/// What is grouped early.
+/// What is grouped before tables that only name the groups are joined.
 struct Early {
     /// Without the tables that name groups.
     rows: LogicalPlan,
@@ -70,36 +81,22 @@ struct Early {
     /// The group keys, over what is joined, and whether a table gives them that only names groups.
     keys: Vec<(Expr, bool)>,
     /// Over what is joined.
-    functions: Vec<AggregateFunction>,
+    values: Values,
 }
 
 impl Early {
     /// None where no table only names groups, or the rows are few or the groups many.
-    fn of(aggregate: &Aggregate) -> QueryResult<Option<Self>> {
-        let functions = aggregate.aggr_expr.iter().map(mergeable);
-        let is_plain = |key: &Expr| !matches!(key, Expr::GroupingSet(_)) && !key.is_volatile();
-        let (Some(functions), true) = (
-            functions.collect::<Option<Vec<_>>>(),
-            aggregate.group_expr.iter().all(is_plain),
-        ) else {
+    fn of(grouping: &Grouping) -> QueryResult<Option<Self>> {
+        let (keys, calls) = (&grouping.keys, &grouping.calls);
+        let Some(joins) = Joins::of(grouping.input) else {
             return Ok(None);
         };
-        let arguments = functions.iter().flat_map(|call| &call.params.args);
-        let exprs: Vec<Expr> = aggregate
-            .group_expr
-            .iter()
-            .chain(arguments)
-            .cloned()
-            .collect();
-        let Some((input, exprs)) = below_names(&aggregate.input, exprs)? else {
-            return Ok(None);
-        };
-        let (keys, arguments) = exprs.split_at(aggregate.group_expr.len());
-        let Some(joins) = Joins::of(input) else {
-            return Ok(None);
-        };
-        let names = joins.names(keys, arguments);
-        if names.is_empty() || !joins.have_several_keys(&names) || !joins.can_compute(&exprs) {
+        let exprs = || calls.iter().flat_map(exprs_of);
+        let names = joins.names(keys, exprs());
+        if names.is_empty()
+            || !joins.have_several_keys(&names)
+            || !joins.can_compute(keys.iter().chain(exprs()))
+        {
             return Ok(None);
         }
         let of_names = |key: &Expr| names.iter().any(|table| table.gives(key));
@@ -119,17 +116,12 @@ impl Early {
         if row_count < ROWS_MIN || groups.is_none_or(|groups| groups * ROWS_PER_GROUP > row_count) {
             return Ok(None);
         }
-        let mut arguments = arguments.iter().cloned();
-        let functions = functions.into_iter().map(|call| {
-            let args = arguments.by_ref().take(call.params.args.len()).collect();
-            with_arguments(&call, args)
-        });
-        let functions: Vec<AggregateFunction> = functions.collect();
-        Ok(joins.can_sum(&functions).then_some(Self {
+        let values = Values::of(calls.iter().map(|call| (call, true)));
+        Ok(joins.can_sum(&values.parts).then_some(Self {
             rows,
             names,
             keys,
-            functions,
+            values,
         }))
     }
 
@@ -164,133 +156,16 @@ impl Early {
                     .unzip()
             })
             .collect();
-        let calls = self.functions.iter().cloned().map(Expr::AggregateFunction);
-        let groups = LogicalPlanBuilder::from(self.rows).aggregate(early.clone(), calls)?;
-        // Below the names of a subquery, different columns may be the same.
-        if groups.schema().fields().len() != early.len() + self.functions.len() {
+        let Some(groups) = self.values.grouped(self.rows, &early)? else {
             return Ok(None);
-        }
-        let named = groups
-            .schema()
-            .columns()
-            .into_iter()
-            .enumerate()
-            .map(|(idx, column)| {
-                let name = match idx.checked_sub(early.len()) {
-                    None => format!("{KEY}_{idx}"),
-                    Some(value) => format!("{VALUE}_{value}"),
-                };
-                Expr::Column(column).alias(name)
-            });
-        let named = named.collect::<Vec<_>>();
-        let mut joined = groups.project(named)?;
+        };
+        let mut joined = LogicalPlanBuilder::from(groups);
         for (table, on) in self.names.iter().zip(on) {
             let nulls = NullEquality::NullEqualsNothing;
             joined = joined.join_detailed(table.plan.clone(), JoinType::Inner, on, None, nulls)?;
         }
-        let merged = self.functions.iter().enumerate().map(|(idx, call)| {
-            let value = Expr::Column(Column::new_unqualified(format!("{VALUE}_{idx}")));
-            Expr::AggregateFunction(merging(call, value))
-        });
-        let merged = joined.aggregate(keys, merged.collect::<Vec<_>>())?;
-        as_columns_of(aggregate, merged)
-    }
-}
-
-/// The columns of an aggregation, by their order, from a plan that has as many; none for another one.
-fn as_columns_of(
-    aggregate: &Aggregate,
-    merged: LogicalPlanBuilder,
-) -> QueryResult<Option<LogicalPlan>> {
-    if merged.schema().fields().len() != aggregate.schema.fields().len() {
-        return Ok(None);
-    }
-    let columns = merged
-        .schema()
-        .columns()
-        .into_iter()
-        .zip(aggregate.schema.iter());
-    let columns = columns.map(|(column, (qualifier, field))| {
-        let column = Expr::Column(column).cast_to(field.data_type(), merged.schema())?;
-        Ok(column.alias_qualified(qualifier.cloned(), field.name()))
-    });
-    let columns = columns.collect::<QueryResult<Vec<_>>>()?;
-    merged.project(columns)?.build().map(Some)
-}
-
-/// The aggregate function that an expression is, if values of it can be put together by another one.
-fn mergeable(expr: &Expr) -> Option<AggregateFunction> {
-    let Expr::AggregateFunction(call) = expr.clone().unalias() else {
-        return None;
-    };
-    let params = &call.params;
-    let is_plain = !params.distinct
-        && params.filter.is_none()
-        && params.order_by.is_empty()
-        && params.null_treatment.is_none();
-    let is_known = matches!(call.func.name(), "sum" | "count" | "min" | "max");
-    let is_volatile = params.args.iter().any(Expr::is_volatile);
-    (is_plain && is_known && !is_volatile).then_some(call)
-}
-
-fn with_arguments(call: &AggregateFunction, args: Vec<Expr>) -> AggregateFunction {
-    let params = AggregateFunctionParams {
-        args,
-        ..call.params.clone()
-    };
-    AggregateFunction {
-        func: call.func.clone(),
-        params,
-    }
-}
-
-/// What puts values of an aggregate function together.
-fn merging(call: &AggregateFunction, value: Expr) -> AggregateFunction {
-    let merging = with_arguments(call, vec![value]);
-    match call.func.name() {
-        "count" => AggregateFunction {
-            func: sum_udaf(),
-            ..merging
-        },
-        _ => merging,
-    }
-}
-
-/// What lies below projections and names, and expressions over it; none where one is not the same each time.
-fn below_names(
-    mut plan: &Arc<LogicalPlan>,
-    mut exprs: Vec<Expr>,
-) -> QueryResult<Option<(&LogicalPlan, Vec<Expr>)>> {
-    loop {
-        let (input, columns): (_, Vec<Expr>) = match plan.as_ref() {
-            LogicalPlan::SubqueryAlias(alias) => {
-                let columns = alias.input.schema().columns().into_iter();
-                (&alias.input, columns.map(Expr::Column).collect())
-            }
-            LogicalPlan::Projection(projection) => {
-                let columns = projection.expr.iter().cloned();
-                (&projection.input, columns.map(Expr::unalias).collect())
-            }
-            plan => return Ok(Some((plan, exprs))),
-        };
-        if columns.iter().any(Expr::is_volatile) {
-            return Ok(None);
-        }
-        let over_input = |expr: Expr| {
-            let column = |expr: Expr| {
-                let Expr::Column(column) = &expr else {
-                    return Ok(Transformed::no(expr));
-                };
-                let idx = plan.schema().index_of_column(column)?;
-                Ok(Transformed::yes(columns[idx].clone()))
-            };
-            expr.transform_up(column).data()
-        };
-        exprs = exprs
-            .into_iter()
-            .map(over_input)
-            .collect::<QueryResult<_>>()?;
-        plan = input;
+        let joined = joined.build()?;
+        self.values.merged(joined, keys, aggregate, Padded::Never)
     }
 }
 
@@ -299,7 +174,7 @@ mod tests {
     use super::super::before_after::before_after;
 
     const ROWS: &str =
-        "CREATE TABLE f AS SELECT value % 1000 AS a, value % 7 AS b, value % 100 AS k, value AS n
+        "CREATE TABLE f AS SELECT value % 1000 AS a, value % 7 AS b, value / 3000 AS k, value AS n
         FROM generate_series(1, 300000) AS g(value)";
     const PAIRS: &str = "CREATE TABLE p AS SELECT value % 1000 AS a, value % 7 AS b, value AS c
         FROM generate_series(1, 7000) AS g(value)";
@@ -344,11 +219,80 @@ mod tests {
             "SELECT s.name, sum(f.n) FROM f, p, s WHERE f.a = p.a AND f.b = p.b AND f.k = s.k AND s.x < p.c \
                 GROUP BY s.name",
             "SELECT s.name, sum(f.n) FROM f, s WHERE f.k = s.k GROUP BY s.name",
-            "SELECT s.name, avg(f.n) FROM f, p, s WHERE f.a = p.a AND f.b = p.b AND f.k = s.k GROUP BY s.name",
             "SELECT s.name, f.n, count(*) FROM f, p, s WHERE f.a = p.a AND f.b = p.b AND f.k = s.k \
                 GROUP BY s.name, f.n",
         ] {
             before_after("early_groups", &[ROWS, PAIRS, query]).is_the_same();
+        }
+    }
+
+    /// Three rows for each of the first key's values.
+    const REPEATED: &str = "CREATE TABLE g AS SELECT value % 1000 AS a, value AS c
+        FROM generate_series(1, 3000) AS g(value)";
+
+    #[test]
+    fn rows_that_a_join_repeats_are_grouped_before() {
+        let query = "SELECT g.c, sum(f.n) AS t FROM f, g WHERE f.a = g.a GROUP BY g.c";
+        before_after("early_groups", &[ROWS, REPEATED, query]).is(
+            "
+            Projection: g.c, sum(f.n) AS t
+              Aggregate: groupBy=[[g.c]], aggr=[[sum(f.n)]]
+                Inner Join: f.a = g.a
+                  TableScan: f
+                  TableScan: g
+            ",
+            "
+            Projection: g.c, sum(f.n) AS t
+              Projection: g.c AS c, sum(__early_value_0) AS sum(f.n)
+                Aggregate: groupBy=[[g.c]], aggr=[[sum(__early_value_0)]]
+                  Inner Join: __early_key_0 = g.a
+                    Projection: f.a AS __early_key_0, sum(f.n) AS __early_value_0
+                      Aggregate: groupBy=[[f.a]], aggr=[[sum(f.n)]]
+                        TableScan: f
+                    TableScan: g
+            ",
+        );
+    }
+
+    #[test]
+    fn rows_that_a_left_join_adds_are_grouped_before() {
+        let query = "SELECT g.c, count(f.n) AS t FROM g LEFT JOIN f ON g.a = f.a GROUP BY g.c";
+        before_after("early_groups", &[ROWS, REPEATED, query]).is(
+            "
+            Projection: g.c, count(f.n) AS t
+              Aggregate: groupBy=[[g.c]], aggr=[[count(f.n)]]
+                Left Join: g.a = f.a
+                  TableScan: g
+                  TableScan: f
+            ",
+            "
+            Projection: g.c, count(f.n) AS t
+              Projection: g.c AS c, CASE WHEN sum(__early_value_0) IS NULL THEN Int64(0) ELSE sum(__early_value_0) \
+                    END AS count(f.n)
+                Aggregate: groupBy=[[g.c]], aggr=[[sum(__early_value_0)]]
+                  Left Join: g.a = __early_key_0
+                    TableScan: g
+                    Projection: f.a AS __early_key_0, count(f.n) AS __early_value_0
+                      Aggregate: groupBy=[[f.a]], aggr=[[count(f.n)]]
+                        TableScan: f
+            ",
+        );
+    }
+
+    #[test]
+    fn rows_whose_groups_are_many_or_not_the_same_are_not_grouped_before() {
+        for query in [
+            "SELECT g.c, sum(f.n) FROM f, g WHERE f.a = g.a AND f.n > g.c GROUP BY g.c",
+            "SELECT g.c, sum(f.n * g.c) FROM f, g WHERE f.a = g.a GROUP BY g.c",
+            "SELECT g.c, count(DISTINCT f.n) FROM f, g WHERE f.a = g.a GROUP BY g.c",
+            "SELECT g.c, sum(f.n) FROM f, g WHERE CAST(f.a AS DOUBLE) = CAST(g.a AS DOUBLE) GROUP BY g.c",
+            "SELECT f.k, count(f.n) FROM g LEFT JOIN f ON g.a = f.a GROUP BY f.k",
+            "SELECT g.c, sum(coalesce(f.n, 1)) FROM g LEFT JOIN f ON g.a = f.a GROUP BY g.c",
+            "SELECT g.c, sum(1) FROM g LEFT JOIN f ON g.a = f.a GROUP BY g.c",
+            "SELECT g.c, count(*) FILTER (WHERE f.k IS NULL) FROM g LEFT JOIN f ON g.a = f.a GROUP BY g.c",
+            "SELECT g.c, count(f.n) FROM g FULL JOIN f ON g.a = f.a GROUP BY g.c",
+        ] {
+            before_after("early_groups", &[ROWS, REPEATED, query]).is_the_same();
         }
     }
 }

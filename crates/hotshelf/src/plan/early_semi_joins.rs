@@ -5,9 +5,11 @@
 //! key is reduced first; what is joined with it then learns of its keys while the query runs.
 
 use datafusion::error::Result as QueryResult;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Filter, LogicalPlan};
 use datafusion::optimizer::ApplyOrder;
 
+use super::decisions::{shown, wanted_of};
+use super::join_order::estimate;
 use super::node_rule::NodeRule;
 use super::semi_join::SemiJoin;
 use crate::settings::SessionSettings;
@@ -20,22 +22,41 @@ pub(super) const EARLY_SEMI_JOINS: NodeRule = NodeRule {
     rewrite,
 };
 
-fn rewrite(plan: &LogicalPlan, _: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
+fn rewrite(plan: &LogicalPlan, settings: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
     let LogicalPlan::Join(join) = plan else {
         return Ok(None);
     };
-    let semi = SemiJoin::of(join).filter(|semi| has_few_groups(&semi.keys));
-    semi.map_or(Ok(None), |semi| semi.below(&join.left))
+    let Some(semi) = SemiJoin::of(join) else {
+        return Ok(None);
+    };
+    let Some(test) = test_of_groups(&semi.keys) else {
+        return Ok(None);
+    };
+    let early = semi.below(&join.left)?;
+    if let (Some(notes), true) = (wanted_of(settings), early.is_some()) {
+        notes.note(why_few(test));
+    }
+    Ok(early)
 }
 
-/// Whether rows are groups that had to pass a test.
-fn has_few_groups(plan: &LogicalPlan) -> bool {
+/// The test that groups had to pass, if rows are such groups.
+fn test_of_groups(plan: &LogicalPlan) -> Option<&Filter> {
     match plan {
-        LogicalPlan::Projection(projection) => has_few_groups(&projection.input),
-        LogicalPlan::SubqueryAlias(alias) => has_few_groups(&alias.input),
-        LogicalPlan::Filter(filter) => is_aggregation(&filter.input),
-        _ => false,
+        LogicalPlan::Projection(projection) => test_of_groups(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => test_of_groups(&alias.input),
+        LogicalPlan::Filter(filter) => is_aggregation(&filter.input).then_some(filter),
+        _ => None,
     }
+}
+
+/// Why the keys are taken for few, for EXPLAIN VERBOSE.
+fn why_few(test: &Filter) -> String {
+    let groups = match estimate(&test.input) {
+        Some(groups) => format!("of about {:.0} groups those", groups.rows),
+        None => "groups".to_owned(),
+    };
+    let test = shown(&test.predicate);
+    format!("the keys of a semi-join are taken for few, as they are {groups} that pass {test}")
 }
 
 fn is_aggregation(plan: &LogicalPlan) -> bool {

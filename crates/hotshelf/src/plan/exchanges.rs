@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 
+use super::decisions::{all_shown, wanted};
 use super::replace_operators;
 use crate::operators::ExchangeExec;
+use crate::statistics::rows::expected;
 
 /// Replaces repartitionings that keep no order, whatever the settings: the engine's may wait forever. Rules that look
 /// for the engine's come before.
@@ -19,8 +23,17 @@ impl PhysicalOptimizerRule for Exchanges {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
-        _: &ConfigOptions,
+        config: &ConfigOptions,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
+        if let Some(notes) = wanted(config) {
+            let workers = config.execution.target_partitions;
+            // Not those of plans that stars only fall back to.
+            plan.apply(|node| {
+                let why = why_exchanged(node, workers)?;
+                why.into_iter().for_each(|why| notes.note(why));
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+        }
         replace_operators(plan, &|node| {
             let own = ExchangeExec::replacing(node)?;
             Ok(own.map(|own| Arc::new(own) as _))
@@ -34,6 +47,38 @@ impl PhysicalOptimizerRule for Exchanges {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// Why rows change their partitions, for EXPLAIN VERBOSE. `None`: it is another operator, or stays the engine's.
+fn why_exchanged(node: &Arc<dyn ExecutionPlan>, workers: usize) -> QueryResult<Option<String>> {
+    let Some(exchange) = node.downcast_ref::<RepartitionExec>() else {
+        return Ok(None);
+    };
+    if ExchangeExec::replacing(node)?.is_none() {
+        return Ok(None);
+    }
+    let input = exchange.input();
+    let rows = match expected(input)?.num_rows.get_value() {
+        Some(rows) => format!("about {rows} rows"),
+        None => "rows".to_owned(),
+    };
+    let from = input.output_partitioning().partition_count();
+    let to = exchange.partitioning().partition_count();
+    let to = match to == workers {
+        true => format!("{to}, one for each worker"),
+        false => to.to_string(),
+    };
+    Ok(Some(match exchange.partitioning() {
+        Partitioning::Hash(keys, _) => {
+            let keys = all_shown(keys);
+            format!(
+                "exchange by [{keys}]: {rows} go from {from} partitions to {to}, so that equal keys meet"
+            )
+        }
+        _ => format!(
+            "exchange in turn: {rows} go from {from} partitions to {to}, so that all have work"
+        ),
+    }))
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::OptimizerConfig;
 
+use super::decisions::{all_shown, wanted};
 use super::node_rule::EngineRule;
 
 /// The engine's simplification, with lists kept apart.
@@ -32,10 +33,18 @@ pub(super) fn keep_lists_apart(
         return simplify.rewrite(plan, config);
     }
     let names = NamePreserver::new(&plan);
+    let options = config.options();
+    let notes = wanted(&options);
     let marked = plan.map_expressions(|expr| {
         let shared = shared_subjects(&expr)?;
         if shared.is_empty() {
             return Ok(Transformed::no(expr));
+        }
+        if let Some(notes) = notes {
+            let subjects = all_shown(sorted(&shared));
+            notes.note(format!(
+                "the lists that {subjects} is compared with are not merged, which could be wrong where it is NULL"
+            ));
         }
         let name = names.save(&expr);
         let marked = mark(expr, &shared)?;
@@ -88,6 +97,13 @@ fn shared_subjects(expr: &Expr) -> QueryResult<Vec<Expr>> {
     })?;
     let shared = lists.into_iter().filter(|(_, lists)| lists.len() > 1);
     Ok(shared.map(|(subject, _)| subject.clone()).collect())
+}
+
+/// Expressions in an order that is the same each time.
+fn sorted(exprs: &[Expr]) -> Vec<String> {
+    let mut texts: Vec<String> = exprs.iter().map(Expr::to_string).collect();
+    texts.sort();
+    texts
 }
 
 /// The subject of a chain of alternatives that are all about it: `a = 1 OR a IN (2, 3)`.

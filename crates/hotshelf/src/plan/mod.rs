@@ -6,10 +6,12 @@ mod aggregated_subqueries;
 mod asked_groups;
 #[cfg(test)]
 mod before_after;
+mod carried_keys;
 mod cast_keys;
 mod choose_access;
 mod chosen_sides;
 mod correlated;
+mod decisions;
 mod decorrelate;
 mod early_groups;
 mod early_semi_joins;
@@ -44,6 +46,7 @@ mod shared_builds;
 mod short_filters;
 mod sound_counts;
 mod sound_keys;
+mod stored_values;
 mod subqueries;
 mod values_apart;
 mod window_shares;
@@ -65,8 +68,9 @@ use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 use aggregated_subqueries::ComputeSubqueriesFirst;
 use asked_groups::ASKED_GROUPS;
 use cast_keys::NameCastKeys;
-use choose_access::ChooseAccess;
+use choose_access::{ChooseAccess, NoteAccess};
 use chosen_sides::ChosenSides;
+pub(crate) use chosen_sides::leaf_count;
 use correlated::RefuseUnsoundSubqueries;
 use decorrelate::Decorrelate;
 use early_groups::EARLY_GROUPS;
@@ -99,6 +103,7 @@ use shared_builds::SharedBuilds;
 use short_filters::keep_long_filters;
 use sound_counts::SoundCounts;
 use sound_keys::{BELIEVERS, SoundKeys};
+use stored_values::StoredValuesRule;
 use subqueries::SpellOutMembership;
 use values_apart::VALUES_APART;
 use window_shares::WINDOW_SHARES;
@@ -179,7 +184,9 @@ pub(crate) fn physical_rules() -> Vec<PhysicalRule> {
     let rules = PhysicalOptimizer::new().rules.into_iter();
     let replaced = rules.flat_map(|rule| -> Vec<PhysicalRule> {
         match rule.name() {
-            "aggregate_statistics" => vec![Arc::new(SoundCounts { rule })],
+            "aggregate_statistics" => {
+                vec![Arc::new(SoundCounts { rule }), Arc::new(StoredValuesRule)]
+            }
             "join_selection" => vec![
                 Arc::new(ChosenSides { select: rule }),
                 Arc::new(SharedBuilds),
@@ -207,6 +214,7 @@ pub(crate) fn physical_rules() -> Vec<PhysicalRule> {
         Arc::new(OwnSorts) as _,
         Arc::new(Exchanges) as _,
         Arc::new(NoteLeft) as _,
+        Arc::new(NoteAccess) as _,
     ])
     .collect()
 }

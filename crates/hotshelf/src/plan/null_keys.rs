@@ -9,6 +9,7 @@ use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan, Projection};
 use datafusion::optimizer::OptimizerConfig;
 
+use super::decisions::{shown, wanted};
 use super::node_rule::EngineRule;
 
 /// The engine's rule that makes keys of equalities, for joins by `=`.
@@ -18,9 +19,31 @@ pub(super) fn keep_equalities(
     config: &dyn OptimizerConfig,
 ) -> QueryResult<Transformed<LogicalPlan>> {
     match &plan {
-        LogicalPlan::Join(join) if equates_nulls(join) => Ok(Transformed::no(plan)),
+        LogicalPlan::Join(join) if equates_nulls(join) => {
+            if let Some(notes) = wanted(&config.options())
+                && let Some(filter) = &join.filter
+                && let Ok(mixed) = extract.rewrite(plan.clone(), config)
+                && mixed.transformed
+            {
+                notes.note(why_kept(join, filter));
+            }
+            Ok(Transformed::no(plan))
+        }
         _ => extract.rewrite(plan, config),
     }
+}
+
+/// Why a condition stays one, for EXPLAIN VERBOSE.
+fn why_kept(join: &Join, filter: &Expr) -> String {
+    let keys = join
+        .on
+        .iter()
+        .map(|(left, right)| format!("{left} = {right}"));
+    let keys = keys.collect::<Vec<_>>().join(" and ");
+    let filter = shown(filter);
+    format!(
+        "{filter} makes no keys of the join on {keys}, whose keys are equal where both are NULL"
+    )
 }
 
 fn equates_nulls(join: &Join) -> bool {

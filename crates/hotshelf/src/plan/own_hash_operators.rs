@@ -9,24 +9,29 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::TreeNode;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::UnKnownColumn;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 
+use super::carried_keys::carried_keys;
 use super::chosen_sides::expected_join;
+use super::decisions::{all_shown, megabytes, wanted_of};
 use super::keyless_joins::by_a_constant;
 use super::replace_operators;
-use crate::operators::{SpillingAggregateExec, SpillingHashJoinExec};
+use crate::operators::{SpillingAggregateExec, SpillingHashJoinExec, aggregate_name, join_name};
 use crate::past_runs::ExpectedJoin;
-use crate::settings::{JoinSides, SessionSettings, Use};
-use crate::statistics::sizes::{is_sure_to_be_built, may_be_built, may_be_kept};
+use crate::settings::{JoinSides, Notes, SessionSettings, Use};
+use crate::statistics::sizes::{
+    BUILD_PARTS, GROUP_PARTS, is_sure_to_be_built, may_be_built, may_be_kept, stored_bytes,
+};
 
 /// Replaces joins and aggregations.
 #[derive(Debug)]
@@ -41,14 +46,15 @@ impl PhysicalOptimizerRule for OwnHashOperators {
         let Some(settings) = config.extensions.get::<SessionSettings>() else {
             return Ok(plan);
         };
-        match settings.operators {
-            Use::Off => Ok(plan),
-            Use::Always => replace(plan, 0, &settings.join_sides.lock()),
-            Use::On => {
-                let bytes = settings.operator_bytes_max();
-                replace(plan, bytes, &settings.join_sides.lock())
-            }
+        let bytes = match settings.operators {
+            Use::Off => return Ok(plan),
+            Use::Always => 0,
+            Use::On => settings.operator_bytes_max(),
+        };
+        if let Some(notes) = wanted_of(settings) {
+            note_own(&plan, bytes, notes)?;
         }
+        replace(plan, bytes, &settings.join_sides.lock())
     }
 
     fn name(&self) -> &str {
@@ -69,6 +75,162 @@ fn replace(
     replace_operators(plan, &|node| in_place_of(node, bytes, chosen))
 }
 
+/// Why Hotshelf's operator takes the place of another.
+#[derive(Debug, Clone, Copy)]
+enum Why {
+    Quick,
+    /// What it holds is not expected to fit.
+    Large,
+    /// What it holds is not sure to fit, and the engine's has to hold it.
+    NotSure,
+}
+
+/// `None`: the join stays.
+fn why_joined(join: &HashJoinExec, is_keyless: bool, bytes: u64) -> QueryResult<Option<Why>> {
+    if is_keyless {
+        return Ok((!is_sure_to_be_built(join.left(), bytes)?).then_some(Why::NotSure));
+    }
+    if SpillingHashJoinExec::is_quick(join)? {
+        return Ok(Some(Why::Quick));
+    }
+    Ok((!may_be_built(join.left(), bytes)?).then_some(Why::Large))
+}
+
+/// `None`: the aggregation stays.
+fn why_grouped(
+    node: &Arc<dyn ExecutionPlan>,
+    own: &SpillingAggregateExec,
+    bytes: u64,
+) -> QueryResult<Option<Why>> {
+    if own.is_quick() {
+        return Ok(Some(Why::Quick));
+    }
+    Ok((!may_be_kept(node, bytes)?).then_some(Why::Large))
+}
+
+/// Notes why operators become Hotshelf's, without those of plans that stars only fall back to.
+fn note_own(plan: &Arc<dyn ExecutionPlan>, bytes: u64, notes: &Notes) -> QueryResult<()> {
+    plan.apply(|node| {
+        let lines = [
+            join_note(node, bytes)?,
+            aggregation_note(node, bytes)?,
+            compared_note(node, bytes)?,
+        ];
+        lines
+            .into_iter()
+            .flatten()
+            .for_each(|line| notes.note(line));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
+}
+
+fn join_note(node: &Arc<dyn ExecutionPlan>, bytes: u64) -> QueryResult<Option<String>> {
+    let keyless = by_a_constant(node)?;
+    let joining = keyless.as_ref().unwrap_or(node);
+    let Some(join) = joining.downcast_ref::<HashJoinExec>() else {
+        return Ok(None);
+    };
+    let why = why_joined(join, keyless.is_some(), bytes)?;
+    let (Some(why), Some(_)) = (why, own_join(joining, join, None)?) else {
+        return Ok(None);
+    };
+    let name = match keyless {
+        Some(_) => format!("{} join of all pairs of rows", join.join_type()),
+        None => join_name(join),
+    };
+    let held = Held {
+        what: "its left side",
+        bytes: stored_bytes(join.left())?,
+        parts: BUILD_PARTS,
+    };
+    Ok(Some(format!("{name}: {}", held.why_own(why, bytes))))
+}
+
+fn aggregation_note(node: &Arc<dyn ExecutionPlan>, bytes: u64) -> QueryResult<Option<String>> {
+    let Some(aggregate) = node.downcast_ref::<AggregateExec>() else {
+        return Ok(None);
+    };
+    let Some(own) = own_aggregation(node)? else {
+        return Ok(None);
+    };
+    let Some(why) = why_grouped(node, &own, bytes)? else {
+        return Ok(None);
+    };
+    let held = Held {
+        what: "its groups",
+        bytes: stored_bytes(node)?,
+        parts: GROUP_PARTS,
+    };
+    let name = aggregate_name(aggregate);
+    Ok(Some(format!("{name}: {}", held.why_own(why, bytes))))
+}
+
+/// What an operator keeps in memory, as far as it is known.
+struct Held {
+    what: &'static str,
+    bytes: Option<u64>,
+    /// It should come to no more than one part in this many.
+    parts: u64,
+}
+
+impl Held {
+    /// Where operators may hold this many bytes.
+    fn why_own(&self, why: Why, most: u64) -> String {
+        let Self { what, parts, .. } = self;
+        let size = match self.bytes {
+            Some(bytes) => format!("of about {}", megabytes(bytes as f64)),
+            None => "of an unknown size".to_owned(),
+        };
+        if most == 0 {
+            return "Hotshelf's, as hotshelf.operators is always".to_owned();
+        }
+        let most = megabytes(most as f64);
+        match why {
+            Why::Quick => {
+                format!("Hotshelf's, as it is as quick with such keys and can spill {what}, {size}")
+            }
+            Why::Large => format!(
+                "Hotshelf's, as {what}, {size}, may take more than one part in {parts} of the {most} for operators"
+            ),
+            Why::NotSure => format!(
+                "Hotshelf's, as {what}, {size}, may take more than one part in {parts} of the {most} for operators, \
+                 and the engine's has to hold it"
+            ),
+        }
+    }
+}
+
+/// Hotshelf's aggregation, whose groups carry the keys that depend on others.
+fn own_aggregation(node: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<SpillingAggregateExec>> {
+    let own = SpillingAggregateExec::replacing(node)?;
+    Ok(match node.downcast_ref::<AggregateExec>() {
+        Some(aggregate) => own.map(|own| own.carrying(&carried_keys(aggregate))),
+        None => own,
+    })
+}
+
+/// Why all keys of an aggregation are compared, some of which depend on others.
+fn compared_note(node: &Arc<dyn ExecutionPlan>, bytes: u64) -> QueryResult<Option<String>> {
+    let Some(aggregate) = node.downcast_ref::<AggregateExec>() else {
+        return Ok(None);
+    };
+    let carried = carried_keys(aggregate);
+    let own = own_aggregation(node)?;
+    let why = own.map(|own| why_grouped(node, &own, bytes)).transpose()?;
+    if carried.is_empty() || why.flatten().is_some() {
+        return Ok(None);
+    }
+    let schema = aggregate.schema();
+    let names = carried.iter().map(|key| schema.field(*key).name());
+    Ok(Some(format!(
+        "{}: compares {}, which other keys determine, as it is DataFusion's: {}",
+        aggregate_name(aggregate),
+        all_shown(names),
+        SpillingAggregateExec::why_left(aggregate)?
+    )))
+}
+
 /// Hotshelf's operator, where it is quick or if what this one holds is not expected to fit.
 fn in_place_of(
     node: &Arc<dyn ExecutionPlan>,
@@ -78,20 +240,16 @@ fn in_place_of(
     let keyless = by_a_constant(node)?;
     let joining = keyless.as_ref().unwrap_or(node);
     if let Some(join) = joining.downcast_ref::<HashJoinExec>() {
-        let stays = match keyless {
-            Some(_) => is_sure_to_be_built(join.left(), bytes)?,
-            None => !SpillingHashJoinExec::is_quick(join)? && may_be_built(join.left(), bytes)?,
-        };
-        return match stays {
-            true => Ok(None),
-            false => own_join(joining, join, expected_join(join, chosen)),
+        return match why_joined(join, keyless.is_some(), bytes)? {
+            None => Ok(None),
+            Some(_) => own_join(joining, join, expected_join(join, chosen)),
         };
     }
-    let Some(own) = SpillingAggregateExec::replacing(node)? else {
+    let Some(own) = own_aggregation(node)? else {
         return Ok(None);
     };
-    let replaces = own.is_quick() || !may_be_kept(node, bytes)?;
-    Ok(replaces.then(|| Arc::new(own) as _))
+    let why = why_grouped(node, &own, bytes)?;
+    Ok(why.map(|_| Arc::new(own) as _))
 }
 
 /// Hotshelf's join, and above it what the plan relies on and this one does not keep: rows that were spilled come in any

@@ -15,9 +15,10 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::ApplyOrder;
 use datafusion::scalar::ScalarValue;
 
+use super::decisions::{all_shown, wanted_of};
 use super::node_rule::NodeRule;
 use super::semi_join::plain_column;
-use crate::settings::SessionSettings;
+use crate::settings::{Notes, SessionSettings};
 
 /// Gives outer joins the type that says which rows are kept.
 pub(super) const PADDED_JOINS: NodeRule = NodeRule {
@@ -27,16 +28,17 @@ pub(super) const PADDED_JOINS: NodeRule = NodeRule {
     rewrite,
 };
 
-fn rewrite(plan: &LogicalPlan, _: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
+fn rewrite(plan: &LogicalPlan, settings: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
+    let notes = wanted_of(settings);
     match plan {
-        LogicalPlan::Filter(filter) => only_padded(filter),
-        LogicalPlan::Join(join) => without_padded(join),
+        LogicalPlan::Filter(filter) => only_padded(filter, notes),
+        LogicalPlan::Join(join) => without_padded(join, notes),
         _ => Ok(None),
     }
 }
 
 /// The rows without a match, with NULLs for the columns of the other side, where a filter keeps no others.
-fn only_padded(filter: &Filter) -> QueryResult<Option<LogicalPlan>> {
+fn only_padded(filter: &Filter, notes: Option<&Notes>) -> QueryResult<Option<LogicalPlan>> {
     let LogicalPlan::Join(join) = filter.input.as_ref() else {
         return Ok(None);
     };
@@ -49,6 +51,13 @@ fn only_padded(filter: &Filter) -> QueryResult<Option<LogicalPlan>> {
             .partition(|part| is_null_key(part, join));
     if padded.is_empty() {
         return Ok(None);
+    }
+    if let Some(notes) = notes {
+        let tests = all_shown(&padded);
+        notes.note(format!(
+            "{}: no row with a match passes {tests}",
+            described(join)
+        ));
     }
     let anti = Join::try_new(
         join.left.clone(),
@@ -93,8 +102,17 @@ fn drops_null_keys(join: &Join) -> bool {
     join.null_equality == NullEquality::NullEqualsNothing && !join.null_aware
 }
 
+/// An outer join as EXPLAIN VERBOSE names it.
+fn described(join: &Join) -> String {
+    let keys = join
+        .on
+        .iter()
+        .map(|(left, right)| format!("{left} = {right}"));
+    format!("left join on {}", keys.collect::<Vec<_>>().join(" and "))
+}
+
 /// A join with inner joins below in place of those left joins whose padded rows have NULL for one of its keys.
-fn without_padded(join: &Join) -> QueryResult<Option<LogicalPlan>> {
+fn without_padded(join: &Join, notes: Option<&Notes>) -> QueryResult<Option<LogicalPlan>> {
     let keys = |side: fn(&(Expr, Expr)) -> &Expr| -> Vec<Column> {
         let columns = join.on.iter().filter_map(|pair| match side(pair) {
             Expr::Column(column) => Some(column.clone()),
@@ -112,8 +130,8 @@ fn without_padded(join: &Join) -> QueryResult<Option<LogicalPlan>> {
         return Ok(None);
     }
     let (left, right) = (
-        matched(&join.left, &of_left)?,
-        matched(&join.right, &of_right)?,
+        matched(&join.left, &of_left, notes)?,
+        matched(&join.right, &of_right, notes)?,
     );
     if left.is_none() && right.is_none() {
         return Ok(None);
@@ -127,16 +145,16 @@ fn without_padded(join: &Join) -> QueryResult<Option<LogicalPlan>> {
 
 /// A plan of whose rows those are dropped that have NULL in one of some columns: with fewer padded ones, if there are
 /// any.
-fn matched(plan: &Arc<LogicalPlan>, keys: &[Column]) -> QueryResult<Option<Arc<LogicalPlan>>> {
-    let own = |schema_of: &LogicalPlan| -> Vec<Column> {
-        let keys = keys.iter().filter(|key| schema_of.schema().has_column(key));
-        keys.cloned().collect()
-    };
+fn matched(
+    plan: &Arc<LogicalPlan>,
+    keys: &[Column],
+    notes: Option<&Notes>,
+) -> QueryResult<Option<Arc<LogicalPlan>>> {
     if keys.is_empty() {
         return Ok(None);
     }
     let matched = match plan.as_ref() {
-        LogicalPlan::Filter(filter) => matched(&filter.input, keys)?
+        LogicalPlan::Filter(filter) => matched(&filter.input, keys, notes)?
             .map(|input| LogicalPlan::Filter(Filter::new(filter.predicate.clone(), input))),
         LogicalPlan::SubqueryAlias(alias) => {
             let places = keys
@@ -144,7 +162,7 @@ fn matched(plan: &Arc<LogicalPlan>, keys: &[Column]) -> QueryResult<Option<Arc<L
                 .filter_map(|key| alias.schema.maybe_index_of_column(key));
             let columns = alias.input.schema().columns();
             let keys: Vec<Column> = places.map(|place| columns[place].clone()).collect();
-            let input = matched(&alias.input, &keys)?;
+            let input = matched(&alias.input, &keys, notes)?;
             let renamed = |input| SubqueryAlias::try_new(input, alias.alias.clone());
             input
                 .map(renamed)
@@ -159,42 +177,54 @@ fn matched(plan: &Arc<LogicalPlan>, keys: &[Column]) -> QueryResult<Option<Arc<L
                 .filter_map(|place| plain_column(&projection.expr[place]))
                 .collect();
             let (exprs, schema) = (projection.expr.clone(), projection.schema.clone());
-            let input = matched(&projection.input, &keys)?;
+            let input = matched(&projection.input, &keys, notes)?;
             let projected = |input| Projection::try_new_with_schema(exprs, input, schema);
             input
                 .map(projected)
                 .transpose()?
                 .map(LogicalPlan::Projection)
         }
-        LogicalPlan::Join(join) => {
-            let join_type = match join.join_type {
-                JoinType::Left if !own(&join.right).is_empty() => JoinType::Inner,
-                other => other,
-            };
-            let keeps_left = matches!(
-                join_type,
-                JoinType::Inner | JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti
-            );
-            let (mut left, mut right) = (None, None);
-            if keeps_left {
-                left = matched(&join.left, &own(&join.left))?;
-            }
-            if join_type == JoinType::Inner {
-                right = matched(&join.right, &own(&join.right))?;
-            }
-            let is_changed = join_type != join.join_type || left.is_some() || right.is_some();
-            is_changed.then(|| {
-                LogicalPlan::Join(Join {
-                    join_type,
-                    left: left.unwrap_or_else(|| join.left.clone()),
-                    right: right.unwrap_or_else(|| join.right.clone()),
-                    ..join.clone()
-                })
-            })
-        }
+        LogicalPlan::Join(join) => matched_join(join, keys, notes)?.map(LogicalPlan::Join),
         _ => None,
     };
     Ok(matched.map(Arc::new))
+}
+
+/// The same for a join.
+fn matched_join(join: &Join, keys: &[Column], notes: Option<&Notes>) -> QueryResult<Option<Join>> {
+    let own = |side: &LogicalPlan| -> Vec<Column> {
+        let keys = keys.iter().filter(|key| side.schema().has_column(key));
+        keys.cloned().collect()
+    };
+    let join_type = match join.join_type {
+        JoinType::Left if !own(&join.right).is_empty() => JoinType::Inner,
+        other => other,
+    };
+    if let (Some(notes), true) = (notes, join_type != join.join_type) {
+        notes.note(format!(
+            "{}: a join above compares {}, which is NULL in rows without a match",
+            described(join),
+            all_shown(own(&join.right))
+        ));
+    }
+    let keeps_left = matches!(
+        join_type,
+        JoinType::Inner | JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti
+    );
+    let (mut left, mut right) = (None, None);
+    if keeps_left {
+        left = matched(&join.left, &own(&join.left), notes)?;
+    }
+    if join_type == JoinType::Inner {
+        right = matched(&join.right, &own(&join.right), notes)?;
+    }
+    let is_changed = join_type != join.join_type || left.is_some() || right.is_some();
+    Ok(is_changed.then(|| Join {
+        join_type,
+        left: left.unwrap_or_else(|| join.left.clone()),
+        right: right.unwrap_or_else(|| join.right.clone()),
+        ..join.clone()
+    }))
 }
 
 #[cfg(test)]

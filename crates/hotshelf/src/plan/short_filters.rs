@@ -12,6 +12,7 @@ use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{Expr, Filter, LogicalPlan};
 use datafusion::optimizer::OptimizerConfig;
 
+use super::decisions::{all_shown, wanted};
 use super::node_rule::EngineRule;
 
 /// Predicates that would have more parts than this, and half as many again as they have, stay where they are.
@@ -28,6 +29,16 @@ pub(super) fn keep_long_filters(
     plan: LogicalPlan,
     config: &dyn OptimizerConfig,
 ) -> QueryResult<Transformed<LogicalPlan>> {
+    if let Some(notes) = wanted(&config.options())
+        && let LogicalPlan::Filter(filter) = &plan
+        && let Some((long, _)) = parted(filter)
+        && !long.is_empty()
+    {
+        notes.note(format!(
+            "{} is tested above the projections below it, in whose terms it would have more than {PARTS_MAX} parts",
+            all_shown(long)
+        ));
+    }
     without_long(plan, |plan| rule.rewrite(plan, config))
 }
 
@@ -40,18 +51,9 @@ pub(super) fn without_long(
     let LogicalPlan::Filter(filter) = &plan else {
         return rewrite(plan);
     };
-    let Some(below) = written_out(&filter.input) else {
+    let Some((long, short)) = parted(filter) else {
         return rewrite(plan);
     };
-    let schema = filter.input.schema();
-    let becomes_long = |part: &&Expr| {
-        is_long(
-            parts_of(part, schema, Some(&below)),
-            parts_of(part, schema, None),
-        )
-    };
-    let parts = split_conjunction(&filter.predicate).into_iter();
-    let (long, short): (Vec<&Expr>, Vec<&Expr>) = parts.partition(becomes_long);
     let all_of = |parts: Vec<&Expr>| conjunction(parts.into_iter().cloned());
     match (all_of(long), all_of(short)) {
         (None, _) => rewrite(plan),
@@ -66,6 +68,21 @@ pub(super) fn without_long(
             Ok(Transformed::yes(LogicalPlan::Filter(kept)))
         }
     }
+}
+
+/// The conditions of a filter that would be long below the projections that it is above, and the others. `None`: it is
+/// above none.
+fn parted(filter: &Filter) -> Option<(Vec<&Expr>, Vec<&Expr>)> {
+    let below = written_out(&filter.input)?;
+    let schema = filter.input.schema();
+    let becomes_long = |part: &&Expr| {
+        is_long(
+            parts_of(part, schema, Some(&below)),
+            parts_of(part, schema, None),
+        )
+    };
+    let parts = split_conjunction(&filter.predicate).into_iter();
+    Some(parts.partition(becomes_long))
 }
 
 /// Parts of what each of a plan's columns is computed by, below all of its projections. `None`: it has none.

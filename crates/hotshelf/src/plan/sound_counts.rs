@@ -12,6 +12,9 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 
+use super::decisions::wanted;
+use crate::operators::aggregate_name;
+
 /// The engine's rule that takes aggregates from statistics, for parts of plans that count no distinct values without
 /// groups.
 #[derive(Debug)]
@@ -28,6 +31,16 @@ impl PhysicalOptimizerRule for SoundCounts {
         if !plan.exists(|node| Ok(counts_values(node)))? {
             return self.rule.optimize(plan, config);
         }
+        if let Some(notes) = wanted(config)
+            && let Some(aggregate) = counting(&plan)
+            && self.would_replace(&plan, config)
+        {
+            notes.note(format!(
+                "{}: distinct values are counted and not taken from the statistics, which do not say whether a filter \
+                 leaves any row",
+                aggregate_name(aggregate)
+            ));
+        }
         let below = plan.map_children(|child| self.optimize(child, config).map(Transformed::yes));
         below.data()
     }
@@ -41,12 +54,25 @@ impl PhysicalOptimizerRule for SoundCounts {
     }
 }
 
+impl SoundCounts {
+    /// Whether the engine would take the aggregates from the statistics.
+    fn would_replace(&self, plan: &Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> bool {
+        let replaced = self.rule.optimize(plan.clone(), config);
+        replaced.is_ok_and(|replaced| !replaced.is::<AggregateExec>())
+    }
+}
+
 fn counts_values(node: &Arc<dyn ExecutionPlan>) -> bool {
-    let Some(aggregate) = node.downcast_ref::<AggregateExec>() else {
-        return false;
-    };
+    counting(node).is_some()
+}
+
+/// An aggregation without groups that counts distinct values.
+fn counting(node: &Arc<dyn ExecutionPlan>) -> Option<&AggregateExec> {
+    let aggregate = node.downcast_ref::<AggregateExec>()?;
     let mut functions = aggregate.aggr_expr().iter();
-    aggregate.group_expr().is_empty() && functions.any(|function| function.is_distinct())
+    let counts =
+        aggregate.group_expr().is_empty() && functions.any(|function| function.is_distinct());
+    counts.then_some(aggregate)
 }
 
 #[cfg(test)]

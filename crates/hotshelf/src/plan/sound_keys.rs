@@ -12,6 +12,8 @@ use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{Aggregate, LogicalPlan};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
+use super::decisions::{all_shown, wanted};
+
 /// The engine's rules that drop something because of a key.
 pub(super) const BELIEVERS: [&str; 4] = [
     "replace_distinct_aggregate",
@@ -37,13 +39,18 @@ impl OptimizerRule for SoundKeys {
     fn rewrite(
         &self,
         plan: LogicalPlan,
-        _config: &dyn OptimizerConfig,
+        config: &dyn OptimizerConfig,
     ) -> QueryResult<Transformed<LogicalPlan>> {
         if !has_doubtful(&plan)? {
             return Ok(Transformed::no(plan));
         }
+        let options = config.options();
+        let notes = wanted(&options);
         let sound = plan.transform_up_with_subqueries(|plan| match plan.recompute_schema()? {
             LogicalPlan::Aggregate(aggregate) if is_doubtful(&aggregate) => {
+                if let Some(notes) = notes {
+                    notes.note(why_sound(&aggregate));
+                }
                 with_group_key(aggregate).map(Transformed::yes)
             }
             other => Ok(Transformed::yes(other)),
@@ -72,6 +79,15 @@ fn is_doubtful(aggregate: &Aggregate) -> bool {
         && keys
             .iter()
             .any(|key| key.source_indices.len() < aggregate.group_expr.len())
+}
+
+/// Why the keys stay, for EXPLAIN VERBOSE.
+fn why_sound(aggregate: &Aggregate) -> String {
+    format!(
+        "all group keys ({}) together are the key of their groups: some of them are a key of one side of a join, whose \
+         rows it repeats",
+        all_shown(&aggregate.group_expr)
+    )
 }
 
 fn with_group_key(mut aggregate: Aggregate) -> QueryResult<LogicalPlan> {

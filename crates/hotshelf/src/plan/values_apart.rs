@@ -15,6 +15,7 @@ use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams}
 use datafusion::logical_expr::{Aggregate, Distinct, Expr, ExprSchemable, LogicalPlan, when};
 use datafusion::optimizer::ApplyOrder;
 
+use super::decisions::{all_shown, megabytes, wanted_of};
 use super::is_repeatable;
 use super::join_order::{Estimate, estimate};
 use super::node_rule::NodeRule;
@@ -42,11 +43,64 @@ fn rewrite(plan: &LogicalPlan, settings: &SessionSettings) -> QueryResult<Option
     if let LogicalPlan::Aggregate(aggregate) = plan
         && settings.operators != Use::Off
         && let Some(parts) = parts_of(aggregate)
-        && is_worth_it(aggregate, &parts, settings)?
     {
-        return computed::joined(aggregate, parts).map(Some);
+        let choice = choose(aggregate, &parts, settings)?;
+        if let Some(notes) = wanted_of(settings) {
+            notes.note(choice.describe(aggregate));
+        }
+        if choice.is_apart {
+            return computed::joined(aggregate, parts).map(Some);
+        }
     }
     Ok(None)
+}
+
+/// Whether aggregates are computed apart, and why.
+struct Choice {
+    is_apart: bool,
+    reason: Reason,
+}
+
+enum Reason {
+    /// Its rows may be others each time, or cost much to make.
+    Rows,
+    /// Nothing is known about the rows: a setting decides.
+    Unknown,
+    /// A setting, and this many groups of this many rows.
+    Groups { groups: f64, rows: f64 },
+    /// Bytes of values, and the most that one aggregation should keep.
+    Bytes { kept: f64, most: u64 },
+    /// It is grouped, or its rows are not those of a scan.
+    NotCheap,
+}
+
+impl Choice {
+    /// What EXPLAIN VERBOSE says.
+    fn describe(&self, aggregate: &Aggregate) -> String {
+        let functions = all_shown(&aggregate.aggr_expr);
+        let how = match self.is_apart {
+            true => "computed apart",
+            false => "computed together",
+        };
+        let reason = match self.reason {
+            Reason::Rows => {
+                "their rows may be others when they are read again, or take long to make".to_owned()
+            }
+            Reason::Unknown => "nothing is known about the rows".to_owned(),
+            Reason::Groups { groups, rows } => format!(
+                "hotshelf.operators is always, and about {rows:.0} rows are in about {groups:.0} groups"
+            ),
+            Reason::Bytes { kept, most } => format!(
+                "their values take about {}, and one aggregation should take {} at most",
+                megabytes(kept),
+                megabytes(most as f64)
+            ),
+            Reason::NotCheap => {
+                "they have groups, or reading their rows again takes more than a scan".to_owned()
+            }
+        };
+        format!("{functions}: {how}, as {reason}")
+    }
 }
 
 /// Aggregates that are computed together, with their numbers among all.
@@ -221,32 +275,39 @@ fn filtered(value: &Expr, params: &AggregateFunctionParams) -> Option<Expr> {
     }
 }
 
-/// Whether the values may be more than memory has room for, and the rows can be read once for each part.
-fn is_worth_it(
+/// Apart where the values may be more than memory has room for, and the rows can be read once for each part.
+fn choose(
     aggregate: &Aggregate,
     parts: &[Part],
     settings: &SessionSettings,
-) -> QueryResult<bool> {
+) -> QueryResult<Choice> {
+    let because = |is_apart: bool, reason: Reason| Ok(Choice { is_apart, reason });
     let whole = LogicalPlan::Aggregate(aggregate.clone());
     if !is_repeatable(&whole)? || picks_rows(&aggregate.input)? {
-        return Ok(false);
+        return because(false, Reason::Rows);
     }
     let schema = aggregate.input.schema();
     let Some(input) = estimate(&aggregate.input) else {
-        return Ok(settings.operators == Use::Always);
+        return because(settings.operators == Use::Always, Reason::Unknown);
     };
     if settings.operators == Use::Always {
         let groups = aggregate.group_expr.iter();
         let plain = groups.filter(|key| matches!(key, Expr::Column(_)));
         let groups = plain.map(|key| input.of_expr(key, schema).distinct);
-        return Ok(
-            groups.product::<f64>().max(1.0) * GROUP_ROWS_MIN <= input.rows.max(GROUP_ROWS_MIN)
-        );
+        let groups = groups.product::<f64>().max(1.0);
+        let rows = input.rows;
+        let is_apart = groups * GROUP_ROWS_MIN <= rows.max(GROUP_ROWS_MIN);
+        return because(is_apart, Reason::Groups { groups, rows });
     }
-    let bytes = parts.iter().map(|part| part.kept_bytes(&input, schema));
-    let bytes = bytes.sum::<QueryResult<f64>>()?;
+    let kept = parts.iter().map(|part| part.kept_bytes(&input, schema));
+    let kept = kept.sum::<QueryResult<f64>>()?;
+    let most = settings.operator_bytes_max() / GROUP_PARTS;
+    let is_large = kept > most as f64;
     let is_cheap = is_scan(&aggregate.input) && aggregate.group_expr.is_empty();
-    Ok(is_cheap && bytes > (settings.operator_bytes_max() / GROUP_PARTS) as f64)
+    match is_large && !is_cheap {
+        true => because(false, Reason::NotCheap),
+        false => because(is_large, Reason::Bytes { kept, most }),
+    }
 }
 
 /// Whether a plan's rows may be others each time, or cost much to make: some of many, numbered where they are alike, of

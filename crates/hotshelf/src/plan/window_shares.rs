@@ -23,6 +23,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::ApplyOrder;
 
+use super::decisions::{all_shown, megabytes, wanted_of};
 use super::join_order::estimate;
 use super::node_rule::NodeRule;
 use crate::settings::{SessionSettings, Use};
@@ -41,22 +42,63 @@ fn rewrite(plan: &LogicalPlan, settings: &SessionSettings) -> QueryResult<Option
     let LogicalPlan::Window(window) = plan else {
         return Ok(None);
     };
-    let rewrites = match settings.operators {
-        Use::Off => false,
-        Use::On => window.window_expr.iter().any(keeps_rows) && may_not_fit(window, settings),
-        Use::Always => window.window_expr.iter().any(keeps_rows),
-    };
-    if rewrites {
-        by_counts(window)
-    } else {
-        Ok(None)
+    let keeping = || window.window_expr.iter().filter(|expr| keeps_rows(expr));
+    if settings.operators == Use::Off || keeping().next().is_none() {
+        return Ok(None);
     }
+    let size = Size::of(window, settings);
+    let rewrites = settings.operators == Use::Always || size.may_not_fit();
+    let rewritten = match rewrites {
+        true => by_counts(window)?,
+        false => None,
+    };
+    if let Some(notes) = wanted_of(settings) {
+        let how = match (rewrites, &rewritten) {
+            (true, Some(_)) => "computed of numbers and counts of rows",
+            (true, None) => "left to the engine, as a name is taken or a value differs each time",
+            (false, _) => "left to the engine",
+        };
+        let size = match settings.operators {
+            Use::Always => "hotshelf.operators is always".to_owned(),
+            Use::On | Use::Off => size.describe(),
+        };
+        notes.note(format!("{}: {how}; {size}", all_shown(keeping())));
+    }
+    Ok(rewritten)
 }
 
-fn may_not_fit(window: &Window, settings: &SessionSettings) -> bool {
-    let row_bytes = window.input.schema().fields().len() * VALUE_BYTES;
-    let most = settings.operator_bytes_max() / GROUP_PARTS;
-    estimate(&window.input).is_none_or(|input| input.rows * row_bytes as f64 > most as f64)
+/// What a partition may hold: all rows, in bytes.
+struct Size {
+    /// `None`: nothing is known about the rows.
+    expected: Option<f64>,
+    most: u64,
+}
+
+impl Size {
+    fn of(window: &Window, settings: &SessionSettings) -> Self {
+        let row_bytes = window.input.schema().fields().len() * VALUE_BYTES;
+        Self {
+            expected: estimate(&window.input).map(|input| input.rows * row_bytes as f64),
+            most: settings.operator_bytes_max() / GROUP_PARTS,
+        }
+    }
+
+    fn may_not_fit(&self) -> bool {
+        self.expected.is_none_or(|bytes| bytes > self.most as f64)
+    }
+
+    fn describe(&self) -> String {
+        let most = megabytes(self.most as f64);
+        match self.expected {
+            Some(bytes) => {
+                let bytes = megabytes(bytes);
+                format!("its rows take about {bytes}, and one operator should take {most} at most")
+            }
+            None => format!(
+                "what its rows take is not known, and one operator should take {most} at most"
+            ),
+        }
+    }
 }
 
 fn keeps_rows(expr: &Expr) -> bool {

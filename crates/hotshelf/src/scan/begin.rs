@@ -193,7 +193,7 @@ impl TableScan {
     }
 
     /// A number for this scan within its query, the same in every run of the template.
-    fn pipeline(&self) -> u32 {
+    pub(super) fn pipeline(&self) -> u32 {
         let mut hasher = DefaultHasher::new();
         (self.table.id, &self.columns, self.filters.len()).hash(&mut hasher);
         (self.numbers_rows, self.wanted.is_some()).hash(&mut hasher);

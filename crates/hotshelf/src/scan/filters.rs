@@ -23,6 +23,8 @@ use vortex::session::VortexSession;
 use vortex_datafusion::convert::{DefaultExpressionConverter, ExpressionConverter};
 
 use super::implied::implied;
+use super::text_keys::text_keys;
+use crate::star::InKeys;
 
 /// Each row is compared with every member of a list, so that a longer one costs more than it saves.
 const TESTED_KEYS_MAX: usize = 150;
@@ -255,18 +257,19 @@ impl DynamicFilter {
         Some(parts)
     }
 
-    /// Those of them that Vortex can evaluate.
+    /// Those of them that Vortex can evaluate, without sets of keys: samples judge predicates that are short.
     pub fn tested_parts(&self, session: &VortexSession) -> Option<Vec<Arc<dyn PhysicalExpr>>> {
         let mut parts = self.parts_now()?;
-        parts.retain(|part| self.known(part, session).is_some());
+        parts.retain(|part| !part.is::<InKeys>() && self.known(part, session).is_some());
         Some(parts)
     }
 
     /// The parts of the predicate as it is now that Vortex can evaluate, and what they imply for single columns before
     /// them. `None`: it passes no row at all.
     pub fn current(&self, session: &VortexSession) -> Option<Vec<KnownPart>> {
-        let parts = self.parts_now()?.into_iter();
-        let parts = parts.flat_map(|part| {
+        let mut parts = self.parts_now()?;
+        drop_listed(&mut parts);
+        let parts = parts.into_iter().flat_map(|part| {
             let implied = implied(&part);
             implied.into_iter().chain([part])
         });
@@ -281,7 +284,10 @@ impl DynamicFilter {
         if is_long_list(part) || !self.is_exact(part) {
             return None;
         }
-        let expr = convert(session, part, &self.schema).ok().flatten()?;
+        let expr = match part.downcast_ref::<InKeys>() {
+            Some(keys) => text_keys(keys, &self.schema)?,
+            None => convert(session, part, &self.schema).ok().flatten()?,
+        };
         let columns = collect_columns(part);
         Some(KnownPart {
             expr,
@@ -314,6 +320,20 @@ pub(crate) fn word_list(part: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option
     let data_type = schema.fields().get(column)?.data_type();
     let is_of_words = data_type.is_integer() || *data_type == DataType::Date32;
     (is_of_words && !list.negated()).then_some(column)
+}
+
+/// Drops sets of keys of which there is a list that is tested.
+fn drop_listed(parts: &mut Vec<Arc<dyn PhysicalExpr>>) {
+    let lists = parts.iter().filter(|part| !is_long_list(part));
+    let lists = lists.filter_map(|part| part.downcast_ref::<InListExpr>());
+    let lists = lists.filter(|list| !list.negated());
+    let listed: Vec<_> = lists.map(|list| list.expr().clone()).collect();
+    parts.retain(
+        |part| match part.downcast_ref::<InKeys>().map(InKeys::columns) {
+            Some([column]) => !listed.contains(column),
+            _ => true,
+        },
+    );
 }
 
 fn is_long_list(part: &Arc<dyn PhysicalExpr>) -> bool {

@@ -36,21 +36,23 @@ impl TableScan {
         is_plain && self.dynamic.iter().any(is_of_words)
     }
 
-    /// Whether the rest of the query has by now found that most rows are not needed, by what the scan can test of that
-    /// and a sample of the rows.
-    pub fn is_narrowed_much(&self) -> bool {
+    /// The share of its rows that the rest of the query needs, by what has become known by now that the scan can test,
+    /// and by a sample of the rows. Without a sample, none.
+    pub fn share_needed(&self) -> f64 {
         let sample = self.table.sample.get();
-        let drops_many = |part: &Arc<dyn PhysicalExpr>| {
-            let sample = sample.as_deref();
-            let passing =
-                sample.and_then(|sample| sample.passing_physically(part, &self.table.schema));
-            passing.is_none_or(|passing| passing.count_set_bits() * 2 < passing.len())
+        let share = |part: &Arc<dyn PhysicalExpr>| {
+            let passing = sample
+                .as_deref()
+                .and_then(|sample| sample.passing_physically(part, &self.table.schema));
+            passing.map_or(0.0, |passing| {
+                passing.count_set_bits() as f64 / passing.len().max(1) as f64
+            })
         };
-        let mut filters = self.dynamic.iter();
-        filters.any(|filter| match filter.tested_parts(&self.env.vortex) {
-            Some(parts) => parts.iter().any(drops_many),
-            None => true,
-        })
+        let shares = self.dynamic.iter().flat_map(|filter| {
+            let parts = filter.tested_parts(&self.env.vortex);
+            parts.map_or(vec![0.0], |parts| parts.iter().map(share).collect())
+        });
+        shares.fold(1.0, f64::min)
     }
 
     /// What filters say by now about the table's columns.

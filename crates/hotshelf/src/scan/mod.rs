@@ -4,13 +4,15 @@
 //! `begin` makes a `plan` of it when it runs. `queue` hands row groups to workers and looks ahead, where workers take
 //! `turn`s; `file` is one data file as a scan reads it, `segments` connects Vortex's readers to the cache, `stream` is
 //! a worker, `work` counts what workers did. `filters` decides which predicates a scan may take over, `implied` which
-//! zone maps can judge, `keys` reads what joins say about theirs. `top` learns what a sort with a limit wants first,
-//! `read_first` and `zones` put row groups in order. `numbers` has the numbers of rows, and `numbered` the scans that
-//! give them or read the rows of some.
+//! zone maps can judge, `keys` reads what joins say about theirs, `text_keys` tests texts by them. `top` learns what a
+//! sort with a limit wants first, `read_first` and `zones` put row groups in order. `numbers` has the numbers of rows,
+//! and `numbered` the scans that give them or read the rows of some. `values` has a column's values without its rows,
+//! some of them from the `dictionaries` of files.
 
 mod begin;
 mod comparison;
 mod describe;
+mod dictionaries;
 mod env;
 mod file;
 mod filters;
@@ -26,8 +28,10 @@ mod read_first;
 mod segments;
 mod source;
 mod stream;
+mod text_keys;
 mod top;
 mod turn;
+mod values;
 mod work;
 mod zones;
 
@@ -43,3 +47,4 @@ pub(crate) use segments::{ScanSegments, SegmentAdapter};
 pub(crate) use source::{TableScan, Taker};
 pub(crate) use stream::{ScanStream, filter, narrow_rows, rows_on_the_way};
 pub(crate) use top::TopRows;
+pub(crate) use values::{KnownValues, StoredValues};

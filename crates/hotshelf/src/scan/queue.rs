@@ -457,7 +457,7 @@ async fn open_next(discovery: &mut Discovery, weight: f64) -> Result<bool> {
 }
 
 /// Opens files away from the runtime's threads, unless all are open.
-async fn open_files(files: Vec<Arc<TableFile>>, weight: f64) -> Result<Vec<Opened>> {
+pub(super) async fn open_files(files: Vec<Arc<TableFile>>, weight: f64) -> Result<Vec<Opened>> {
     let open = files.iter().map(|file| file.opened_for(weight));
     let open: Option<Vec<_>> = open.collect();
     if let Some(open) = open {

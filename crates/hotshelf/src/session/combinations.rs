@@ -42,7 +42,7 @@ pub(super) async fn count_combinations(
             let counted = counted.unwrap_or(None);
             is_known |= counted.is_some();
             let rows = stored.table.row_count();
-            stored.table.combinations.learn(columns, counted, rows);
+            stored.table.combinations.learn(&columns, counted, rows);
         }
     }
     Ok(is_known)

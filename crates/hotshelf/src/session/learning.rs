@@ -1,20 +1,24 @@
 //! What a plan that ran to its end shows about its joins.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use datafusion::common::JoinType;
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::joins::HashJoinExec;
 
-use super::join_times;
+use super::{group_counts, join_times};
 use crate::kept_plans::KeptPlans;
 use crate::operators::SpillingHashJoinExec;
 use crate::past_runs::{ExpectedJoin, Joined, PastRuns};
+use crate::plan::leaf_count;
 use crate::prices::PriceBook;
+use crate::scan::TableScan;
+use crate::shared::shared_part;
 use crate::star::{fallback, is_narrowed, survived};
+use crate::statistics::origin::hash_join;
 
 /// Where it is remembered.
 pub(super) struct Learning {
@@ -31,6 +35,8 @@ struct Around<'a> {
     /// Whether all rows of the part were wanted. Otherwise some may have been kept back, or the first ones may have
     /// been enough: its joins would have given as many rows or more.
     is_whole: bool,
+    /// Whether no rows of other parts decided how many of them were taken.
+    is_alone: bool,
     /// The joins of the plan in whose place the outermost star around it is.
     replaced: Option<&'a ReplacedJoins>,
 }
@@ -46,11 +52,17 @@ impl Learning {
     pub fn note(&self, plan: &Arc<dyn ExecutionPlan>) {
         let around = Around {
             is_whole: true,
+            is_alone: true,
             replaced: None,
         };
         if self.note_part(plan, around) {
             drop(self.plans.forget_template(self.template));
         }
+        self.past_runs.note_tables(self.template, || {
+            let mut tables = BTreeMap::new();
+            add_tables(plan, &mut tables);
+            tables
+        });
     }
 
     /// Whether something was wrong.
@@ -62,6 +74,9 @@ impl Learning {
         let join = hash_join(part);
         let has_limit = part.fetch().is_some() || join.is_some_and(|join| join.fetch().is_some());
         let is_whole = around.is_whole && !has_limit;
+        if is_whole && around.is_alone {
+            group_counts::learn(part);
+        }
         let mut was_wrong = false;
         if let Some(expected) = around.expected(part)
             && let Some(rows) = part.metrics().and_then(|metrics| metrics.output_rows())
@@ -69,10 +84,16 @@ impl Learning {
             was_wrong = self.note_rows(expected, rows as u64, is_whole);
         }
         let is_whole = is_whole && !asks_for_extremes(part);
-        for (idx, input) in part.children().into_iter().enumerate() {
-            // What one side of a join holds may have narrowed the other side.
-            let is_whole = is_whole && (idx == 0 || join.is_none());
-            was_wrong |= self.note_part(input, Around { is_whole, ..around });
+        let inputs = part.children();
+        let is_alone = around.is_alone && inputs.len() == 1;
+        for (idx, input) in inputs.into_iter().enumerate() {
+            let around = Around {
+                // What one side of a join holds may have narrowed the other side.
+                is_whole: is_whole && (idx == 0 || join.is_none()),
+                is_alone,
+                ..around
+            };
+            was_wrong |= self.note_part(input, around);
         }
         was_wrong
     }
@@ -102,6 +123,7 @@ impl Learning {
             let around = Around {
                 // Before the first row was looked up, all build sides had ended.
                 is_whole: survived.is_some() && is_complete(build),
+                is_alone: false,
                 replaced: around.replaced.or(Some(&replaced)),
             };
             was_wrong |= self.note_part(build, around);
@@ -164,6 +186,20 @@ impl<'a> TopJoin<'a> {
     }
 }
 
+/// Adds the tables that a plan reads: their folders and rows.
+fn add_tables(plan: &Arc<dyn ExecutionPlan>, tables: &mut BTreeMap<String, u64>) {
+    let source = plan.downcast_ref::<DataSourceExec>();
+    if let Some(scan) = source.and_then(|source| source.data_source().downcast_ref::<TableScan>()) {
+        tables.insert(scan.table.folder.clone(), scan.table.row_count());
+    }
+    let inside = [fallback(plan), shared_part(plan).map(|(_, part)| part)];
+    let inputs = plan
+        .children()
+        .into_iter()
+        .chain(inside.into_iter().flatten());
+    inputs.for_each(|input| add_tables(input, tables));
+}
+
 /// The joins of a plan of which it is known what was expected.
 fn replaced_joins(plan: &Arc<dyn ExecutionPlan>) -> ReplacedJoins {
     let inputs = plan.children().into_iter();
@@ -173,23 +209,6 @@ fn replaced_joins(plan: &Arc<dyn ExecutionPlan>) -> ReplacedJoins {
         joins.insert(expected.joined.clone(), leaf_count(plan));
     }
     joins
-}
-
-/// How many leaves a plan has: the scan of a star is one.
-fn leaf_count(plan: &Arc<dyn ExecutionPlan>) -> usize {
-    let below: usize = plan.children().into_iter().map(leaf_count).sum();
-    match fallback(plan) {
-        Some(_) => below + 1,
-        None => below.max(1),
-    }
-}
-
-/// The engine's join, or the one in whose place Hotshelf's is.
-fn hash_join(plan: &Arc<dyn ExecutionPlan>) -> Option<&HashJoinExec> {
-    match plan.downcast_ref::<SpillingHashJoinExec>() {
-        Some(own) => own.join().ok(),
-        None => plan.downcast_ref(),
-    }
 }
 
 /// Whether an operator wants the least or greatest values alone, which may narrow the scans below while it runs.

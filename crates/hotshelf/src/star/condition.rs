@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::chunk::ChunkColumn;
+use super::chunk::{ChunkBuffer, ChunkColumn};
 use super::column_pair::ColumnPair;
+use super::in_keys::word_of_several;
 use super::lookup::Lookup;
 use crate::scan::IntegerRange;
 
@@ -30,8 +31,33 @@ pub(super) enum Condition<'a> {
         set: &'a [u64],
     },
     Find(&'a Lookup),
+    /// Looked up together with other columns.
+    FindTogether(Together<'a>),
     /// Compared with another column.
     Compare(ColumnPair),
+}
+
+/// Columns that are looked up as one key.
+pub(super) struct Together<'a> {
+    pub lookup: &'a Lookup,
+    /// Their places among those that are tested.
+    pub columns: Vec<usize>,
+}
+
+impl Together<'_> {
+    /// Whether a row of a decoded chunk has one of the keys, and NULL in no column.
+    pub fn has_key(
+        &self,
+        (columns, buffers): (&[ChunkColumn], &[ChunkBuffer]),
+        chunk: usize,
+        row: usize,
+    ) -> bool {
+        let words = self.columns.iter().map(|idx| {
+            let (column, buffer) = (&columns[*idx], &buffers[*idx]);
+            (!column.is_null(buffer, chunk, row)).then(|| column.word(buffer, row))
+        });
+        word_of_several(words).is_some_and(|word| self.lookup.find(word).is_some())
+    }
 }
 
 /// How much work a test is, in multiples of a comparison. These are ratios of instruction counts: decoding is part of
@@ -52,6 +78,7 @@ impl Condition<'_> {
     pub fn work_on(&self, column: &ChunkColumn) -> f64 {
         match self {
             Self::Find(_) => FIND_WORK,
+            Self::FindTogether(keys) => FIND_WORK * keys.columns.len() as f64,
             Self::Compare(_) => COMPARE_WORK,
             Self::WideSet { .. } => SET_WORK,
             Self::Set { .. } => SET_WORK / column.rows_per_run(),
@@ -65,7 +92,7 @@ impl Condition<'_> {
         match self {
             Self::Range { .. } | Self::WideRange { .. } => RANGE_ROWS_PER_SURVIVOR,
             // Rows are listed before they are looked up in a hash table.
-            Self::Find(_) => 0,
+            Self::Find(_) | Self::FindTogether(_) => 0,
             _ => SET_ROWS_PER_SURVIVOR,
         }
     }

@@ -9,7 +9,7 @@ use datafusion::physical_expr::expressions::{Column, InListExpr, Literal};
 use datafusion::physical_expr::utils::split_conjunction;
 
 use super::chunk::Decodable;
-use super::condition::{Condition, look_up_condition, range_condition};
+use super::condition::{Condition, Together, look_up_condition, range_condition};
 use super::in_keys::InKeys;
 use super::kept::Kept;
 use super::prepare::Star;
@@ -30,10 +30,10 @@ pub(super) struct Hints {
     kept: Vec<Kept>,
 }
 
-/// What a column has to be for a row to stay.
+/// What columns have to be for a row to stay.
 pub(super) struct Hint {
-    /// By index in the table.
-    column: usize,
+    /// One, or several of which the keys are, by index in the table.
+    columns: Vec<usize>,
     test: HintTest,
 }
 
@@ -65,7 +65,7 @@ impl Hints {
     pub fn columns(&self) -> impl Iterator<Item = usize> {
         let all = self.known.iter().enumerate();
         let useful = all.filter(|(idx, _)| self.pays(*idx, Kept::default(), 1, 1));
-        useful.map(|(_, hint)| hint.column)
+        useful.flat_map(|(_, hint)| hint.columns.iter().copied())
     }
 
     /// The share of rows that a hint keeps, with what was counted since.
@@ -78,10 +78,12 @@ impl Hints {
         }
     }
 
-    /// Whether testing pays where this many rows of a chunk remain: all of the chunk is decoded for them.
+    /// Whether testing pays where this many rows of a chunk remain: all of the chunk is decoded for them, for keys of
+    /// several columns all of each.
     pub fn pays(&self, idx: usize, since: Kept, live: usize, chunk_rows: usize) -> bool {
         let dropped = (1.0 - self.share_kept(idx, since)) * live as f64;
-        dropped * DROPPED_ROW >= chunk_rows as f64
+        let decoded = chunk_rows * self.known[idx].columns.len();
+        dropped * DROPPED_ROW >= decoded as f64
     }
 
     /// Counts what a hint did.
@@ -91,22 +93,34 @@ impl Hints {
 }
 
 impl Hint {
-    /// The place of its column among some, and the test.
+    /// The place of its column among some, the first one if it is of several, and the test.
     pub fn condition(&self, tested: Decodable<'_>) -> Option<(usize, Condition<'_>)> {
-        let place = tested.place(self.column)?;
+        let places = self.columns.iter().map(|column| tested.place(*column));
+        let places: Vec<usize> = places.collect::<Option<_>>()?;
+        let place = *places.first()?;
         let column = &tested.columns[place];
         let condition = match &self.test {
             HintTest::Range(range) => range_condition(range, column),
+            HintTest::Keys(keys) if places.len() > 1 => Condition::FindTogether(Together {
+                lookup: keys.lookup(),
+                columns: places,
+            }),
             HintTest::Keys(keys) => look_up_condition(keys.lookup(), column),
         };
         Some((place, condition))
     }
+
+    /// Whether it is of this column alone.
+    fn is_of(&self, column: usize) -> bool {
+        self.columns == [column]
+    }
 }
 
 /// A hint for each column that one is known for: its keys rather than a list of them, and that rather than their range.
+/// And one for each join that says which keys several columns have together.
 fn known(star: &Star, filters: &[DynamicFilter]) -> Vec<Hint> {
     let mut ranges = Vec::new();
-    let (mut keys, mut lists) = (Vec::new(), Vec::new());
+    let (mut keys, mut lists, mut together) = (Vec::new(), Vec::new(), Vec::new());
     for filter in filters {
         let Some(expr) = filter.expr_now() else {
             continue;
@@ -116,7 +130,10 @@ fn known(star: &Star, filters: &[DynamicFilter]) -> Vec<Hint> {
             .filter(|part| filter.is_exact(part))
         {
             if let Some(in_keys) = part.downcast_ref::<InKeys>() {
-                keys.extend(hint(star, in_keys.clone()));
+                match in_keys.columns().len() {
+                    1 => keys.extend(hint(star, in_keys.clone())),
+                    _ => together.extend(hint(star, in_keys.clone())),
+                }
             } else if word_list(part, &filter.schema).is_some() {
                 lists.push(part.clone());
             } else if let Some(range) = IntegerRange::of(part)
@@ -129,28 +146,26 @@ fn known(star: &Star, filters: &[DynamicFilter]) -> Vec<Hint> {
     let lists = lists.iter().filter_map(|part| listed(star, part, &keys));
     let lists: Vec<Hint> = lists.collect();
     let ranges = ranges.into_iter().map(|range| Hint {
-        column: range.column,
+        columns: vec![range.column],
         test: HintTest::Range(range),
     });
     let mut hints: Vec<Hint> = Vec::new();
-    for group in [keys, lists, ranges.collect()] {
-        let group = group
-            .into_iter()
-            .filter(|hint| !has_column(&hints, hint.column));
+    for group in [keys, lists, ranges.collect(), together] {
+        let is_known = |hint: &Hint| hints.iter().any(|known| known.columns == hint.columns);
+        let group = group.into_iter().filter(|hint| !is_known(hint));
         let group: Vec<Hint> = group.collect();
         hints.extend(group);
     }
     hints
 }
 
-fn has_column(hints: &[Hint], column: usize) -> bool {
-    hints.iter().any(|hint| hint.column == column)
-}
-
 fn hint(star: &Star, keys: InKeys) -> Option<Hint> {
-    let column = keys.column().downcast_ref::<Column>()?;
+    let columns = keys.columns().iter().map(|column| {
+        let column = column.downcast_ref::<Column>()?;
+        needed(star, column.index())
+    });
     Some(Hint {
-        column: needed(star, column.index())?,
+        columns: columns.collect::<Option<_>>()?,
         test: HintTest::Keys(keys),
     })
 }
@@ -159,7 +174,8 @@ fn hint(star: &Star, keys: InKeys) -> Option<Hint> {
 fn listed(star: &Star, part: &Arc<dyn PhysicalExpr>, keys: &[Hint]) -> Option<Hint> {
     let list = part.downcast_ref::<InListExpr>()?;
     let column = list.expr().downcast_ref::<Column>()?;
-    if has_column(keys, needed(star, column.index())?) {
+    let column_idx = needed(star, column.index())?;
+    if keys.iter().any(|hint| hint.is_of(column_idx)) {
         return None;
     }
     let literals = list.list().iter();

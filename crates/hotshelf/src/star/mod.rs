@@ -65,7 +65,7 @@ mod words;
 mod worker;
 
 pub(crate) use exec::{fallback, is_narrowed, survived, with_fallback};
-pub(crate) use in_keys::KeyCollector;
+pub(crate) use in_keys::{InKeys, KeyCollector, key_words};
 pub(crate) use narrow::{parts_of, replace_columns};
 pub(crate) use rule::FuseStarPipelines;
 pub(crate) use tallies::sum_overflow;

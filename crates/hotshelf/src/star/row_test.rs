@@ -17,13 +17,14 @@ pub(super) struct Test<'a> {
 }
 
 impl Test<'_> {
-    /// The columns that it looks at.
+    /// The columns that it looks at. One may come twice.
     pub fn columns(&self) -> impl Iterator<Item = usize> + use<> {
-        let other = match &self.condition {
-            Condition::Compare(pair) => Some(pair.other),
-            _ => None,
+        let (other, more) = match &self.condition {
+            Condition::Compare(pair) => (Some(pair.other), Vec::new()),
+            Condition::FindTogether(keys) => (None, keys.columns.clone()),
+            _ => (None, Vec::new()),
         };
-        std::iter::once(self.column).chain(other)
+        std::iter::once(self.column).chain(other).chain(more)
     }
 }
 

@@ -342,7 +342,7 @@ impl Selector {
                 pair.test_all(backend, sides, (chunk, len), found);
             }
             // Rows are listed before they are looked up in a hash table.
-            Condition::Always | Condition::Find(_) => {}
+            Condition::Always | Condition::Find(_) | Condition::FindTogether(_) => {}
         }
         self.keep_found(test, chunk, &columns[test.column])
     }
@@ -395,6 +395,9 @@ impl Selector {
                 let sides = [test.column, pair.other];
                 let sides = sides.map(|idx| side(idx, columns, &self.buffers));
                 listed.keep(|row| pair.passes(sides, chunk, row));
+            }
+            Condition::FindTogether(keys) => {
+                listed.keep(|row| keys.has_key((columns, &self.buffers[..]), chunk, row));
             }
             Condition::Find(lookup) => match test.origin {
                 Origin::Join(join) => {

@@ -144,8 +144,12 @@ pub(super) async fn build_side(
         join,
         SessionSettings::look_up_shelf_of(context.session_config()),
     );
-    // What is kept is not narrowed: it would keep scanned rows that the rest of the query drops.
-    if let Some(recipe) = recipe.as_ref().filter(|_| !star.is_narrowed_much(join))
+    // What is kept is not narrowed: it keeps scanned rows that the rest of the query drops.
+    let is_worth_narrowing = |recipe: &Recipe| {
+        let saved_ns = star.saved_by_narrowing_ns(join);
+        saved_ns > 0.0 && look_ups.making_ns(recipe).is_none_or(|ns| ns < saved_ns)
+    };
+    if let Some(recipe) = recipe.as_ref().filter(|recipe| !is_worth_narrowing(recipe))
         && let Some(kept) = look_ups.find(recipe, weight.unwrap_or(0.0))
     {
         return Ok(Found::Kept(kept));

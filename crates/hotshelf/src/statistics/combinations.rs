@@ -29,23 +29,36 @@ enum Known {
     Never,
 }
 
+impl Known {
+    fn count(&self) -> Option<f64> {
+        match self {
+            Self::Counted { combinations, .. } => Some(*combinations),
+            Self::Asked | Self::Never => None,
+        }
+    }
+}
+
+fn ascending(columns: &[usize]) -> Vec<usize> {
+    let mut columns = columns.to_vec();
+    columns.sort_unstable();
+    columns.dedup();
+    columns
+}
+
 impl Combinations {
     /// How many there are; `None` where they have not been counted, which is noted.
     pub fn get(&self, columns: &[usize]) -> Option<f64> {
-        let mut columns = columns.to_vec();
-        columns.sort_unstable();
-        columns.dedup();
+        let columns = ascending(columns);
         let mut known = self.0.lock();
-        match known.get(&columns) {
-            Some(Known::Counted { combinations, .. }) => Some(*combinations),
-            Some(_) => None,
-            None => {
-                if known.len() < SETS_MAX && columns.len() > 1 {
-                    known.insert(columns, Known::Asked);
-                }
-                None
-            }
+        if !known.contains_key(&columns) && known.len() < SETS_MAX && columns.len() > 1 {
+            known.insert(columns.clone(), Known::Asked);
         }
+        known.get(&columns)?.count()
+    }
+
+    /// The same without a note.
+    pub fn counted(&self, columns: &[usize]) -> Option<f64> {
+        self.0.lock().get(&ascending(columns))?.count()
     }
 
     /// What plans wanted to know and has not been counted.
@@ -56,7 +69,7 @@ impl Combinations {
     }
 
     /// Remembers what was counted in a table of this many rows; `None` if that was not possible.
-    pub fn learn(&self, columns: Vec<usize>, combinations: Option<f64>, rows: u64) {
+    pub fn learn(&self, columns: &[usize], combinations: Option<f64>, rows: u64) {
         let known = match combinations {
             Some(combinations) => Known::Counted {
                 combinations,
@@ -64,14 +77,17 @@ impl Combinations {
             },
             None => Known::Never,
         };
-        self.0.lock().insert(columns, known);
+        let columns = ascending(columns);
+        let mut all = self.0.lock();
+        if all.len() < SETS_MAX || all.contains_key(&columns) {
+            all.insert(columns, known);
+        }
     }
 
     /// What is still known when a table has this many rows, none of which is an earlier one that changed.
     pub fn after(&self, rows: u64) -> Self {
-        let rows = rows as f64;
         let stays = |known: &Known| match known {
-            Known::Counted { rows: before, .. } => rows - before <= before * GROWTH,
+            Known::Counted { rows: before, .. } => holds_after(*before, rows as f64),
             Known::Asked | Known::Never => false,
         };
         let known = self.0.lock().clone().into_iter();
@@ -79,6 +95,30 @@ impl Combinations {
             known.filter(|(_, known)| stays(known)).collect(),
         ))
     }
+
+    /// What was counted: columns, and their combinations when the table had that many rows.
+    pub fn all(&self) -> Vec<(Vec<usize>, (f64, u64))> {
+        let known = self.0.lock();
+        let counted = known.iter().filter_map(|(columns, known)| match known {
+            Known::Counted { combinations, rows } => {
+                Some((columns.clone(), (*combinations, *rows as u64)))
+            }
+            Known::Asked | Known::Never => None,
+        });
+        counted.collect()
+    }
+
+    /// Remembers what another process counted when the table had some rows, if these are hardly more.
+    pub fn recall(&self, columns: &[usize], (combinations, before): (f64, u64), rows: u64) {
+        if holds_after(before as f64, rows as f64) {
+            self.learn(columns, Some(combinations), before);
+        }
+    }
+}
+
+/// Whether what is known about some rows still is when there are this many.
+fn holds_after(before: f64, rows: f64) -> bool {
+    (0.0..=before * GROWTH).contains(&(rows - before))
 }
 
 /// Counts combinations of values.
@@ -141,11 +181,19 @@ mod tests {
         assert_eq!(known.get(&[2, 1]), None);
         assert_eq!(known.get(&[3]), None);
         assert_eq!(known.asked(), [vec![1, 2]]);
-        known.learn(vec![1, 2], Some(7.0), 100);
-        known.learn(vec![4, 5], None, 100);
+        assert_eq!(known.counted(&[1, 3]), None);
+        known.learn(&[2, 1], Some(7.0), 100);
+        known.learn(&[4, 5], None, 100);
         assert_eq!((known.get(&[1, 2]), known.get(&[5, 4])), (Some(7.0), None));
+        assert_eq!(known.counted(&[2, 1]), Some(7.0));
         assert!(known.asked().is_empty());
         assert_eq!(known.after(105).get(&[2, 1]), Some(7.0));
+        assert_eq!(known.all(), [(vec![1, 2], (7.0, 100))]);
+        let recalled = Combinations::default();
+        recalled.recall(&[1, 2], (7.0, 100), 105);
+        recalled.recall(&[1, 3], (7.0, 100), 99);
+        recalled.recall(&[1, 4], (7.0, 100), 200);
+        assert_eq!(recalled.all(), known.all());
         let grown = known.after(200);
         assert_eq!(grown.get(&[2, 1]), None);
         assert_eq!(grown.asked(), [vec![1, 2]]);

@@ -1,9 +1,9 @@
 //! What is expected of the rows of an operator.
 //!
-//! As the engine has it, apart from joins: the engine divides by the values that are left of a key, as if two sides
-//! with few rows each had all their values in common, and of several keys it takes one. Here rows of a table that a
-//! filter dropped still count as values that a row of the other side may look for (containment; Selinger et al., SIGMOD
-//! 1979).
+//! As the engine has it, apart from groups, whose keys may be computed or have fewer combinations of values than they
+//! could, and from joins: the engine divides by the values that are left of a key, as if two sides with few rows each
+//! had all their values in common, and of several keys it takes one. Here rows of a table that a filter dropped still
+//! count as values that a row of the other side may look for (containment; Selinger et al., SIGMOD 1979).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,10 +14,13 @@ use datafusion::error::Result as QueryResult;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 
 use super::column::{common_values, number, together};
+use super::groups::group_count;
+use super::origin::{aggregation, hash_join};
 use crate::operators::SpillingHashJoinExec;
 
 /// What is expected of all rows of a plan.
@@ -53,26 +56,45 @@ fn found(plan: &Arc<dyn ExecutionPlan>, others: &mut Expectations) -> QueryResul
     });
     let inputs = inputs.collect::<QueryResult<Vec<_>>>()?;
     let own = plan.statistics_from_inputs(&inputs, &StatisticsArgs::default())?;
-    let spilling = plan.downcast_ref::<SpillingHashJoinExec>();
-    let (join, chosen) = match spilling {
-        Some(spilling) => {
-            let chosen = spilling.expected().map(|expected| expected.rows);
-            (Some(spilling.join()?), chosen)
-        }
-        None => (plan.downcast_ref::<HashJoinExec>(), None),
-    };
-    let (Some(join), [left, right]) = (join, inputs.as_slice()) else {
+    if let (Some(aggregate), [input]) = (aggregation(plan), inputs.as_slice()) {
+        return Ok(grouped(own, aggregate, input));
+    }
+    let (Some(join), [left, right]) = (hash_join(plan), inputs.as_slice()) else {
         return Ok(own);
     };
+    let own_join = plan.downcast_ref::<SpillingHashJoinExec>();
+    let chosen = own_join.and_then(SpillingHashJoinExec::expected);
+    let chosen = chosen.map(|expected| expected.rows);
     let Some(rows) = chosen.or_else(|| joined_rows(join, left, right)) else {
         return Ok(own);
     };
     let rows = (rows.max(1.0) as usize).min(join.fetch().unwrap_or(usize::MAX));
-    Ok(Arc::new(Statistics {
+    Ok(with_rows(own, rows))
+}
+
+fn with_rows(statistics: Arc<Statistics>, rows: usize) -> Arc<Statistics> {
+    Arc::new(Statistics {
         num_rows: Precision::Inexact(rows),
         total_byte_size: Precision::Absent,
-        ..Arc::unwrap_or_clone(own)
-    }))
+        ..Arc::unwrap_or_clone(statistics)
+    })
+}
+
+/// What the engine expects of an aggregation, unless its keys cannot have as many combinations of values.
+fn grouped(own: Arc<Statistics>, aggregate: &AggregateExec, input: &Statistics) -> Arc<Statistics> {
+    let is_sure = matches!(own.num_rows, Precision::Exact(_));
+    let groups = match is_sure || aggregate.group_expr().expr().is_empty() {
+        true => None,
+        false => group_count(aggregate, input),
+    };
+    let rows = own
+        .num_rows
+        .get_value()
+        .map_or(f64::INFINITY, |rows| *rows as f64);
+    match groups {
+        Some(groups) if groups < rows => with_rows(own, groups.max(1.0) as usize),
+        _ => own,
+    }
 }
 
 /// How many rows a join gives; `None` where that is not known.

@@ -190,3 +190,135 @@ fn few_rows_of_both_sides_have_few_keys_in_common() {
     let rows = expected(&db, query);
     assert!(rows < 100.0, "{rows}");
 }
+
+/// Columns of `t` that belong together: 1 000 combinations of a million that there could be.
+const PAIRS: &str = "CREATE TABLE t AS
+    SELECT value % 1000 AS a, (value % 1000) * 3 AS b, value AS v FROM range(200000)";
+
+/// Groups that the last aggregation of a query is expected to give.
+fn expected_groups(db: &Fixture, query: &str) -> f64 {
+    expected_of("Aggregate", db, &format!("EXPLAIN {query}"))
+}
+
+#[test]
+fn groups_are_expected_as_many_as_an_aggregation_of_all_rows_gave() {
+    let db = Fixture::new();
+    db.run(PAIRS).unwrap();
+    let query = "SELECT a, b, count(*) FROM t GROUP BY a, b";
+    assert_eq!(db.rows(query).len(), 1_000);
+    for other in [
+        query,
+        "SELECT DISTINCT b, a FROM t",
+        "SELECT a + b, max(v) FROM t GROUP BY a + b",
+        "SELECT b, a, max(v) FROM t WHERE v % 3 = 1 GROUP BY b, a",
+    ] {
+        let groups = expected_groups(&db, other);
+        assert!((500.0..=1_010.0).contains(&groups), "{other}: {groups}");
+    }
+    // What is computed anew for each row, and columns of two scans, have nothing to do with it.
+    for other in [
+        "SELECT a + random(), count(*) FROM t GROUP BY a + random()",
+        "SELECT x.a, y.b, count(*) FROM t x JOIN t y ON x.v = y.v GROUP BY x.a, y.b",
+    ] {
+        let groups = expected_groups(&db, other);
+        assert!(groups > 20_000.0, "{other}: {groups}");
+    }
+    db.run("INSERT INTO t SELECT value % 1000, value, value FROM range(200000)")
+        .unwrap();
+    let groups = expected_groups(&db, query);
+    assert!(groups > 20_000.0, "{groups}");
+    assert_eq!(db.rows(query).len(), 200_998);
+}
+
+#[test]
+fn each_grouping_set_has_its_groups() {
+    let db = Fixture::new();
+    db.run(PAIRS).unwrap();
+    assert_eq!(db.rows("SELECT DISTINCT a, b FROM t").len(), 1_000);
+    let query = "SELECT a, b, count(*) FROM t GROUP BY GROUPING SETS ((a, b), (a), ())";
+    let groups = expected_groups(&db, query);
+    assert!((1_500.0..=2_100.0).contains(&groups), "{groups}");
+    assert_eq!(db.rows(query).len(), 2_001);
+}
+
+#[test]
+fn what_some_rows_show_is_not_taken_for_all() {
+    let db = Fixture::new();
+    db.run(PAIRS).unwrap();
+    let some = "SELECT b, v, count(*) FROM t WHERE v < 1000 GROUP BY b, v";
+    assert_eq!(db.rows(some).len(), 1_000);
+    let all = "SELECT b, v, count(*) FROM t GROUP BY b, v";
+    assert!(expected_groups(&db, all) > 100_000.0);
+    assert_eq!(db.rows(&format!("{all} LIMIT 7")).len(), 7);
+    assert!(expected_groups(&db, all) > 100_000.0);
+}
+
+#[test]
+fn a_join_that_a_star_moved_is_not_expected_to_give_the_rows_of_another() {
+    let db = Fixture::new();
+    db.run(
+        "CREATE TABLE a AS SELECT value % 50000 AS k, value AS v FROM range(400000);
+         CREATE TABLE b AS SELECT value AS k, value % 1000 AS c FROM range(50000);
+         CREATE TABLE s AS SELECT value AS c, value AS w FROM range(1000)",
+    )
+    .unwrap();
+    let query = "SELECT sum(v), sum(w) FROM a JOIN b ON a.k = b.k JOIN s ON b.c = s.c";
+    let rows = expected_of("Join", &db, &format!("EXPLAIN {query}"));
+    assert!((25_000.0..100_000.0).contains(&rows), "{rows}");
+}
+
+#[test]
+fn what_queries_showed_outlives_the_process() {
+    let mut db = Fixture::new();
+    db.run(FLAGGED).unwrap();
+    db.run(PAIRS).unwrap();
+    let join = "SELECT count(*), max(v) FROM f JOIN g ON f.k = g.k WHERE g.flag = 1";
+    let groups = "SELECT a, b, count(*) FROM t GROUP BY a, b";
+    let first = expected_of_star(&db, join);
+    assert!(first < 20_000.0, "{first}");
+    assert_eq!(db.rows(join), ["200000|199999"]);
+    assert_eq!(db.rows(groups).len(), 1_000);
+    db.reopen();
+    let again = expected_of_star(&db, join);
+    assert!((100_000.0..400_000.0).contains(&again), "{again}");
+    let again = expected_groups(&db, groups);
+    assert!((500.0..=1_010.0).contains(&again), "{again}");
+    // It is kept also by a process that asks nothing.
+    db.reopen();
+    db.reopen();
+    assert!(expected_of_star(&db, join) > 100_000.0);
+    // Of a table that has been replaced it says nothing.
+    db.run(
+        "CREATE TABLE h AS SELECT * FROM g;
+         CREATE OR REPLACE TABLE g AS SELECT * FROM h",
+    )
+    .unwrap();
+    db.reopen();
+    assert_eq!(expected_of_star(&db, join), first);
+    assert_eq!(db.rows(join), ["200000|199999"]);
+}
+
+#[test]
+fn a_damaged_note_of_what_queries_showed_is_not_used() {
+    let mut db = Fixture::new();
+    db.run(FLAGGED).unwrap();
+    let query = "SELECT count(*), max(v) FROM f JOIN g ON f.k = g.k WHERE g.flag = 1";
+    let first = expected_of_star(&db, query);
+    let path = db.path("db/learned");
+    db.reopen();
+    assert!(!std::path::Path::new(&path).exists(), "nothing ran");
+    assert_eq!(db.rows(query), ["200000|199999"]);
+    db.reopen();
+    let whole = std::fs::read(&path).unwrap();
+    for damage in [0, whole.len() / 2, whole.len() - 1] {
+        let mut bytes = whole.clone();
+        bytes[damage] ^= 1;
+        db.database = None;
+        std::fs::write(&path, &bytes).unwrap();
+        db.reopen();
+        assert_eq!(expected_of_star(&db, query), first);
+    }
+    assert_eq!(db.rows(query), ["200000|199999"]);
+    db.reopen();
+    assert!(expected_of_star(&db, query) > 100_000.0);
+}

@@ -1,5 +1,7 @@
 //! What EXPLAIN shows people and tools.
 
+mod decisions;
+
 use arrow::array::AsArray;
 
 use super::*;

@@ -52,7 +52,7 @@ const KEYLESS_JOINS: &[&str] = &[
     "SELECT a.id, b.id AS o FROM a JOIN b ON a.id < b.id - 2990 WHERE b.id < 0",
 ];
 
-fn answers(fixture: &Fixture, settings: &str, query: &str) -> Vec<String> {
+pub(crate) fn answers(fixture: &Fixture, settings: &str, query: &str) -> Vec<String> {
     let mut rows = fixture.rows(&format!("{settings} {query}"));
     rows.sort_unstable();
     rows
@@ -338,7 +338,7 @@ fn with_facts() -> Fixture {
 
 /// For each scan that tested rows by the keys of joins above: how many rows it kept, and of how many. The answer is
 /// that of scans that learn nothing.
-fn kept_by_keys(fixture: &Fixture, more: &str, sql: &str) -> Vec<(u64, u64)> {
+pub(crate) fn kept_by_keys(fixture: &Fixture, more: &str, sql: &str) -> Vec<(u64, u64)> {
     let without = "SET datafusion.optimizer.enable_dynamic_filter_pushdown = false; \
         SET hotshelf.star_pipelines = off;";
     let expected = answers(fixture, without, sql);

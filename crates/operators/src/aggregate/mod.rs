@@ -42,6 +42,7 @@
 //! |---|---|
 //! | `spec` | what an aggregation is to do |
 //! | `plan` | where its columns are |
+//! | `carried` | what groups carry without being found by it |
 //! | `job` | what its parts have in common |
 //! | `encoder` | what keys look like |
 //! | `groups` | which group has a key |
@@ -64,6 +65,7 @@
 //! the next bits of the hash. No thread ever waits for memory: a piece of input, small tables and at most 16 KiB of
 //! each partition are lent as an overdraft if need be. A group whose state alone does not fit is one, too.
 
+mod carried;
 mod encoder;
 mod groups;
 mod job;

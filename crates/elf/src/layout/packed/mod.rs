@@ -9,7 +9,7 @@
 //! * `head`, `bottom`, `geometry`, `mark`, `fence`, `leaf` and `block` are the parts;
 //! * `exact`, `probe`, `batch`, `select`, `estimate`, `output` and `tids` answer queries;
 //! * `blocks` is where blocks come from; `frames`, `parts` and `shelved` answer queries over those that are elsewhere;
-//! * `upper` is a head of its upper levels alone; `codes` reads rows back;
+//! * `upper` is a head of its upper levels alone; `codes` reads rows back, `first` the codes of the first dimension;
 //! * `file`, `arrays` and `verify` read, write and check.
 
 mod arrays;
@@ -25,6 +25,7 @@ mod external;
 mod fence;
 mod file;
 mod fill;
+mod first;
 mod frames;
 mod geometry;
 mod head;

@@ -49,6 +49,7 @@ impl PartialWork {
     fn next(&mut self) -> QueryResult<Option<RecordBatch>> {
         let _timer = self.baseline.elapsed_compute().timer();
         let batch = self.groups.next_batch().map_err(failed)?;
+        let batch = batch.map(|batch| self.spec.as_output(batch)).transpose()?;
         let rows = batch.as_ref().map_or(0, RecordBatch::num_rows);
         self.baseline.output_rows().add(rows);
         Ok(batch)

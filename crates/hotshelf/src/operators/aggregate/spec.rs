@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::arrow::error::ArrowError;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
@@ -29,6 +29,49 @@ pub(super) struct Spec {
     pub sets: Option<Sets>,
     /// Of each function, as rows have them; where there are sets.
     argument_types: Vec<Vec<DataType>>,
+    carried: Option<Carried>,
+}
+
+/// Keys that depend on others, so that groups carry them: behind the results or states of functions.
+struct Carried {
+    /// By index among the keys.
+    keys: Vec<usize>,
+    /// The columns of the output, and the index of each in what is aggregated.
+    schema: SchemaRef,
+    places: Vec<usize>,
+}
+
+impl Carried {
+    fn of(keys: Vec<usize>, schema: &SchemaRef) -> Self {
+        let others = (0..schema.fields().len()).filter(|column| !keys.contains(column));
+        let inside: Vec<usize> = others.chain(keys.iter().copied()).collect();
+        let mut places = vec![0; inside.len()];
+        for (place, column) in inside.into_iter().enumerate() {
+            places[column] = place;
+        }
+        Self {
+            keys,
+            schema: schema.clone(),
+            places,
+        }
+    }
+
+    /// The columns of what is aggregated.
+    fn schema_inside(&self) -> SchemaRef {
+        let mut fields: Vec<_> = self.places.iter().zip(self.schema.fields()).collect();
+        fields.sort_by_key(|(place, _)| **place);
+        let fields = fields.into_iter().map(|(_, field)| field.clone());
+        Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+    }
+
+    fn as_output(&self, groups: &RecordBatch) -> QueryResult<RecordBatch> {
+        let columns = self.places.iter();
+        let columns = columns.map(|place| groups.column(*place).clone());
+        Ok(RecordBatch::try_new(
+            self.schema.clone(),
+            columns.collect(),
+        )?)
+    }
 }
 
 impl Spec {
@@ -98,7 +141,53 @@ impl Spec {
                 None => Vec::new(),
             },
             sets,
+            carried: None,
         }))
+    }
+
+    /// The same where rows that agree in the other keys agree in these, by index: groups are not found by them. A key
+    /// of a type that groups do not carry remains one. `None`: all of them do, or there are sets.
+    pub fn carrying(&self, keys: &[usize]) -> Option<Self> {
+        let spec = &self.aggregate;
+        let carry = |key: &usize| {
+            let column = *spec.keys.get(*key)?;
+            Aggregate::carrying(column, spec.input.field(column).data_type())
+        };
+        let carried = keys.iter().filter_map(|key| Some((*key, carry(key)?)));
+        let (keys, carry_all): (Vec<usize>, Vec<Aggregate>) = carried.unzip();
+        if keys.is_empty() || self.sets.is_some() || self.carried.is_some() {
+            return None;
+        }
+        let found_by = spec.keys.iter().enumerate();
+        let found_by = found_by.filter(|(key, _)| !keys.contains(key));
+        let found_by = found_by.map(|(_, column)| *column).collect();
+        let carried = Carried::of(keys, &spec.schema);
+        Some(Self {
+            aggregate: AggregateSpec {
+                input: spec.input.clone(),
+                keys: found_by,
+                aggregates: spec.aggregates.iter().cloned().chain(carry_all).collect(),
+                phase: spec.phase,
+                schema: carried.schema_inside(),
+            },
+            columns: self.columns.clone(),
+            sets: None,
+            argument_types: Vec::new(),
+            carried: Some(carried),
+        })
+    }
+
+    /// The keys that groups carry, by index.
+    pub fn carried(&self) -> &[usize] {
+        self.carried.as_ref().map_or(&[], |carried| &carried.keys)
+    }
+
+    /// Groups with their columns in the order of the output.
+    pub fn as_output(&self, groups: RecordBatch) -> QueryResult<RecordBatch> {
+        match &self.carried {
+            Some(carried) => carried.as_output(&groups),
+            None => Ok(groups),
+        }
     }
 
     /// Whether there is a group of all rows, also of none.

@@ -10,7 +10,6 @@ use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::{NullEquality, ScalarValue};
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::TaskContext;
-use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::logical_expr::{Accumulator, Operator};
 use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, in_list, lit};
 use datafusion::physical_expr::{PhysicalExpr, conjunction};
@@ -19,19 +18,20 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion_functions_aggregate_common::min_max::{MaxAccumulator, MinAccumulator};
 use parking_lot::Mutex;
 
+use super::key_sets::KeySets;
 use super::spec::Spec;
 use crate::index::JOIN_KEYS_MAX;
-use crate::star::KeyCollector;
 
 /// Build sides with more rows are not searched for different keys.
 const KEY_ROWS_MAX: usize = 1 << 16;
 
-/// The ranges of the build side's keys, over all its partitions.
+/// The ranges of the build side's keys, and the keys themselves where they are not too many, over all its partitions.
 pub(super) struct KeyRanges {
     filter: Arc<DynamicFilterPhysicalExpr>,
     /// Columns of the other side.
     others: SchemaRef,
     state: Mutex<State>,
+    sets: KeySets,
 }
 
 struct State {
@@ -49,7 +49,6 @@ struct KeyRange {
     min: MinAccumulator,
     max: MaxAccumulator,
     few: FewKeys,
-    all: KeyCollector,
     /// Whether NULL is a key like others: the join takes two of them for equal.
     nulls_are_equal: bool,
     /// Whether a row of the build side has NULL for such a key. The other side's NULLs find it, and every test here
@@ -97,19 +96,18 @@ impl KeyRanges {
             filter,
             others,
             state,
+            sets: KeySets::of(join, spec),
         }))
     }
 
     /// Has what is remembered of the keys accounted for.
     pub fn account(&self, context: &TaskContext) {
-        for key in &mut self.state.lock().keys {
-            let consumer = MemoryConsumer::new("join keys for a scan");
-            key.all.account(consumer.register(context.memory_pool()));
-        }
+        self.sets.account(context);
     }
 
     /// Takes rows of the build side into account.
     pub fn add(&self, batches: &[RecordBatch]) -> QueryResult<()> {
+        batches.iter().try_for_each(|batch| self.sets.add(batch))?;
         let mut state = self.state.lock();
         for batch in batches {
             for key in &mut state.keys {
@@ -127,9 +125,12 @@ impl KeyRanges {
             return Ok(());
         }
         let keys = state.keys.iter_mut();
-        let tests = keys.filter_map(|key| key.test(&self.others).transpose());
+        let ranges = keys.filter_map(|key| key.test(&self.others).transpose());
+        let ranges = ranges.collect::<QueryResult<Vec<_>>>()?;
+        let sets = self.sets.finish().into_iter();
+        let sets = sets.map(|keys| Arc::new(keys) as Arc<dyn PhysicalExpr>);
         self.filter
-            .update(conjunction(tests.collect::<QueryResult<Vec<_>>>()?))?;
+            .update(conjunction(ranges.into_iter().chain(sets)))?;
         self.filter.mark_complete();
         Ok(())
     }
@@ -148,7 +149,6 @@ impl KeyRange {
             min: MinAccumulator::try_new(data_type)?,
             max: MaxAccumulator::try_new(data_type)?,
             few: FewKeys::default(),
-            all: KeyCollector::of(data_type),
             nulls_are_equal,
             finds_nulls: false,
         })
@@ -158,20 +158,17 @@ impl KeyRange {
         let keys = batch.column(self.column);
         if self.nulls_are_equal && keys.logical_null_count() > 0 {
             self.finds_nulls = true;
-            // Gives back what was reserved.
-            self.all = KeyCollector::default();
         }
         if self.finds_nulls {
             return Ok(());
         }
         self.min.update_batch(std::slice::from_ref(keys))?;
         self.max.update_batch(std::slice::from_ref(keys))?;
-        self.all.add(keys)?;
         self.few.add(keys)
     }
 
-    /// Whether a key of the other side lies in the range and is one of the keys, as far as these are known. `None`: any
-    /// key may have a partner.
+    /// Whether a key of the other side lies in the range and is one of the keys, where these are few. `None`: any key
+    /// may have a partner.
     fn test(&mut self, others: &Schema) -> QueryResult<Option<Arc<dyn PhysicalExpr>>> {
         if self.finds_nulls {
             return Ok(None);
@@ -188,10 +185,9 @@ impl KeyRange {
             let keys = self.few.keys.iter().cloned().map(lit).collect();
             in_list(self.other.clone(), keys, &false, others)
         });
-        let all = self.all.finish(&self.other);
-        let all = all.map(|keys| Arc::new(keys) as Arc<dyn PhysicalExpr>);
-        let tests = range.into_iter().chain(listed.transpose()?).chain(all);
-        Ok(Some(conjunction(tests)))
+        Ok(Some(conjunction(
+            range.into_iter().chain(listed.transpose()?),
+        )))
     }
 }
 

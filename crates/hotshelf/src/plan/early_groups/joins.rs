@@ -11,8 +11,9 @@ use datafusion::logical_expr::{
     Expr, ExprSchemable, Filter, Join, JoinType, LogicalPlan, Operator, TableScan,
 };
 
-use super::{cannot_fail, estimate};
+use super::values::{KEY, VALUE};
 use crate::plan::expressions::is_wide;
+use crate::plan::join_order::{RelSet, cannot_fail, estimate};
 use crate::statistics::column::number;
 
 /// No query joins more rows than this.
@@ -20,10 +21,10 @@ const ROWS_MAX: f64 = 1e12;
 
 /// A tree of inner joins and filters.
 pub(super) struct Joins<'a> {
-    tree: &'a LogicalPlan,
-    relations: Vec<&'a LogicalPlan>,
-    pairs: Vec<(&'a Expr, &'a Expr)>,
-    predicates: Vec<&'a Expr>,
+    pub tree: &'a LogicalPlan,
+    pub relations: Vec<&'a LogicalPlan>,
+    pub pairs: Vec<(&'a Expr, &'a Expr)>,
+    pub predicates: Vec<&'a Expr>,
 }
 
 /// A table that gives groups names and nothing else.
@@ -49,8 +50,18 @@ impl Names {
 }
 
 impl<'a> Joins<'a> {
-    /// None for a plan that is not joined.
+    /// None for a plan that is not joined, or whose groups are made early already.
     pub fn of(tree: &'a LogicalPlan) -> Option<Self> {
+        let joins = Self::all(tree);
+        // One that reads nothing belongs to no table.
+        let reads_nothing = |test: &&Expr| test.column_refs().is_empty();
+        let is_joined = joins.relations.len() > 1 && !joins.predicates.iter().any(reads_nothing);
+        let is_early = || joins.relations.iter().any(|table| has_early_groups(table));
+        (is_joined && !is_early()).then_some(joins)
+    }
+
+    /// Also of a plan that is not joined.
+    pub fn all(tree: &'a LogicalPlan) -> Self {
         let mut joins = Self {
             tree,
             relations: Vec::new(),
@@ -58,15 +69,7 @@ impl<'a> Joins<'a> {
             predicates: Vec::new(),
         };
         joins.take(tree);
-        // One that reads nothing belongs to no table.
-        if joins
-            .predicates
-            .iter()
-            .any(|test| test.column_refs().is_empty())
-        {
-            return None;
-        }
-        (joins.relations.len() > 2).then_some(joins)
+        joins
     }
 
     fn take(&mut self, plan: &'a LogicalPlan) {
@@ -88,16 +91,21 @@ impl<'a> Joins<'a> {
     }
 
     /// The tables that only name groups of these keys, of which nothing is aggregated.
-    pub fn names(&self, keys: &[Expr], arguments: &[Expr]) -> Vec<Names> {
+    pub fn names<'b>(
+        &self,
+        keys: &[Expr],
+        arguments: impl Iterator<Item = &'b Expr>,
+    ) -> Vec<Names> {
+        let arguments: Vec<&Expr> = arguments.collect();
         let places = 0..self.relations.len();
-        let names = places.filter_map(|relation| self.names_of(relation, keys, arguments));
+        let names = places.filter_map(|relation| self.names_of(relation, keys, &arguments));
         let names: Vec<Names> = names.collect();
         let all: Vec<usize> = names.iter().map(|table| table.relation).collect();
         let names = names.into_iter();
         names.filter(|table| !all.contains(&table.side)).collect()
     }
 
-    fn names_of(&self, relation: usize, keys: &[Expr], arguments: &[Expr]) -> Option<Names> {
+    fn names_of(&self, relation: usize, keys: &[Expr], arguments: &[&Expr]) -> Option<Names> {
         let plan = self.relations[relation];
         if !is_whole_table(plan) {
             return None;
@@ -110,7 +118,7 @@ impl<'a> Joins<'a> {
             }
             gives_text |= is_wide(&key.get_type(plan.schema()).ok()?);
         }
-        let others = self.predicates.iter().copied().chain(arguments);
+        let others = self.predicates.iter().chain(arguments).copied();
         if !gives_text || others.into_iter().any(reads) {
             return None;
         }
@@ -142,18 +150,28 @@ impl<'a> Joins<'a> {
     }
 
     /// The table whose columns an expression reads, if it is one that has them by their names alone.
-    fn relation_of(&self, expr: &Expr) -> Option<usize> {
+    pub fn relation_of(&self, expr: &Expr) -> Option<usize> {
         let mut having = (0..self.relations.len()).filter(|idx| is_of(expr, self.relations[*idx]));
         having.next().filter(|_| having.next().is_none())
     }
 
-    /// Whether expressions, and what the joins compute themselves, may be computed for rows that have no name.
-    pub fn can_compute(&self, exprs: &[Expr]) -> bool {
+    /// The tables whose columns an expression reads; none where a column is not of one of them by its name alone.
+    pub fn tables_of(&self, expr: &Expr) -> Option<RelSet> {
+        let columns = expr.column_refs().into_iter();
+        let mut tables = columns.map(|column| {
+            let table = self.relation_of(&Expr::Column(column.clone()));
+            table.map(RelSet::of)
+        });
+        tables.try_fold(RelSet::EMPTY, |all, table| Some(all.union(table?)))
+    }
+
+    /// Whether expressions, and what the joins compute themselves, may be computed for rows that other tables drop.
+    pub fn can_compute<'b>(&self, mut exprs: impl Iterator<Item = &'b Expr>) -> bool {
         let schema = self.tree.schema();
         let keys = self.pairs.iter().flat_map(|(left, right)| [*left, *right]);
-        let own = keys.chain(self.predicates.iter().copied());
-        let mut all = exprs.iter().chain(own);
-        all.all(|expr| cannot_fail(expr, schema))
+        let mut own = keys.chain(self.predicates.iter().copied());
+        let can_compute = |expr: &Expr| cannot_fail(expr, schema);
+        own.all(can_compute) && exprs.all(can_compute)
     }
 
     /// Whether the sums of any groups of the rows have room in their type: those of all do not say that.
@@ -298,6 +316,12 @@ fn rest(plan: &LogicalPlan, dropped: &[&LogicalPlan]) -> QueryResult<Option<Logi
     }))
 }
 
+/// Whether a plan gives columns of early groups.
+pub(super) fn has_early_groups(plan: &LogicalPlan) -> bool {
+    let mut fields = plan.schema().fields().iter();
+    fields.any(|field| field.name().starts_with(KEY) || field.name().starts_with(VALUE))
+}
+
 fn is_joined(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Join(join) => is_inner(join),
@@ -306,7 +330,7 @@ fn is_joined(plan: &LogicalPlan) -> bool {
     }
 }
 
-fn is_inner(join: &Join) -> bool {
+pub(super) fn is_inner(join: &Join) -> bool {
     join.join_type == JoinType::Inner
         && join.null_equality == NullEquality::NullEqualsNothing
         && !join.null_aware

@@ -54,6 +54,11 @@ impl Part {
         self.cost * (1.0 + WORSE * worse.log10())
     }
 
+    /// Whether one star pipeline could give the rows.
+    pub fn is_star(&self) -> bool {
+        self.is_star
+    }
+
     /// Whether any join that another way to join the same relations makes cheap is as cheap with this one.
     pub fn serves_as(&self, other: &Self) -> bool {
         (self.is_star || !other.is_star) && self.unrepeated.contains(other.unrepeated)

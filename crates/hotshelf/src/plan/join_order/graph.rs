@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field};
-use datafusion::common::{Column, DFSchema};
+use arrow::datatypes::DataType;
+use datafusion::common::Column;
 use datafusion::logical_expr::{BinaryExpr, Expr, Filter, LogicalPlan, Operator};
 
+use super::columns::Columns;
 use super::estimate::{Estimate, estimate, pair_count};
+use super::reasons::{AsWritten, WhyAsWritten};
 use super::rel_set::{RELATIONS_MAX, RelSet};
 use super::safe::cannot_fail;
 use super::selectivity::{filtered, selectivity};
@@ -86,20 +88,30 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// The graph of a tree of joins; `None` where something about it is not known or not sure.
-    pub fn of(plan: &LogicalPlan, left_joins: LeftJoins) -> Option<Self> {
-        let flat = Flat::of(plan, left_joins)?;
+    /// The graph of a tree of joins, or why the tree stays as it is: something about it is not known or not sure.
+    pub fn of(plan: &LogicalPlan, left_joins: LeftJoins) -> Result<Self, AsWritten> {
+        let Some(flat) = Flat::of(plan, left_joins) else {
+            return Err(AsWritten {
+                relations: Vec::new(),
+                why: WhyAsWritten::NotJoins,
+            });
+        };
+        let relations = flat.relations.clone();
+        Self::of_parts(flat).map_err(|why| AsWritten { relations, why })
+    }
+
+    fn of_parts(flat: Flat) -> Result<Self, WhyAsWritten> {
         if flat.relations.len() > RELATIONS_MAX {
-            return None;
+            return Err(WhyAsWritten::ManyRelations);
         }
-        let estimates = flat.relations.iter().map(|plan| estimate(plan));
-        let estimates = estimates.collect::<Option<Vec<_>>>()?;
+        let estimates = flat.relations.iter().map(|plan| {
+            let known = estimate(plan);
+            let known = known.filter(|one| one.columns.len() == plan.schema().fields().len());
+            known.ok_or_else(|| WhyAsWritten::UnknownRows(name(plan)))
+        });
+        let estimates = estimates.collect::<Result<Vec<_>, _>>()?;
         let (flat, estimates) = numbered(flat, estimates);
         let columns = Columns::of(&flat.relations)?;
-        let mut pairs = estimates.iter().zip(&flat.relations);
-        if pairs.any(|(each, plan)| each.columns.len() != plan.schema().fields().len()) {
-            return None;
-        }
         let attached = flat.reducers.iter().filter(|(_, one)| one.attaches());
         let attached = attached.map(|(relation, _)| RelSet::of(*relation));
         let mut builder = Builder {
@@ -171,54 +183,6 @@ fn numbered(flat: Flat, estimates: Vec<Estimate>) -> (Flat, Vec<Estimate>) {
     (flat.renumbered(&places), estimates)
 }
 
-/// Whose columns are whose.
-struct Columns {
-    all: DFSchema,
-    /// The relation of each column, and its number there.
-    owners: Vec<(usize, usize)>,
-}
-
-impl Columns {
-    fn of(relations: &[Arc<LogicalPlan>]) -> Option<Self> {
-        let (mut fields, mut owners) = (Vec::new(), Vec::new());
-        for (relation, plan) in relations.iter().enumerate() {
-            for (idx, (qualifier, field)) in plan.schema().iter().enumerate() {
-                fields.push((qualifier.cloned(), field.clone()));
-                owners.push((relation, idx));
-            }
-        }
-        // It fails where names are not unique.
-        let all = DFSchema::new_with_metadata(fields, HashMap::new()).ok()?;
-        Some(Self { all, owners })
-    }
-
-    /// The place of a column, if there is exactly one that the name can mean.
-    fn place(&self, column: &Column) -> Option<usize> {
-        let means = |(_, (qualifier, field)): &(usize, (Option<&_>, &Arc<_>))| {
-            let field: &Field = field;
-            let same = match (&column.relation, qualifier) {
-                (Some(asked), Some(known)) => asked.resolved_eq(known),
-                (Some(_), None) => false,
-                (None, _) => true,
-            };
-            same && *field.name() == column.name
-        };
-        let mut places = self.all.iter().enumerate().filter(means);
-        let (place, _) = places.next()?;
-        places.next().is_none().then_some(place)
-    }
-
-    /// The relations that an expression reads; `None` where that is not clear.
-    fn reads(&self, expr: &Expr) -> Option<RelSet> {
-        let mut read = RelSet::EMPTY;
-        for column in expr.column_refs() {
-            let (relation, _) = self.owners[self.place(column)?];
-            read = read.union(RelSet::of(relation));
-        }
-        Some(read)
-    }
-}
-
 struct Builder {
     columns: Columns,
     /// The right sides of left joins. Conditions on what these add have to be tested after them.
@@ -233,7 +197,7 @@ struct Builder {
 }
 
 impl Builder {
-    fn add_equality(&mut self, left: Expr, right: Expr) -> Option<()> {
+    fn add_equality(&mut self, left: Expr, right: Expr) -> Result<(), WhyAsWritten> {
         if let (Expr::Column(a), Expr::Column(b)) = (&left, &right) {
             let (a, b) = (self.columns.place(a)?, self.columns.place(b)?);
             self.reads(&left)?;
@@ -242,19 +206,20 @@ impl Builder {
             if data_type(a) == data_type(b) && is_transitive(data_type(a)) {
                 let (a, b) = (self.representative(a), self.representative(b));
                 self.equal[a.max(b)] = a.min(b);
-                return Some(());
+                return Ok(());
             }
         }
-        let (from, to) = (self.reads(&left)?, self.reads(&right)?);
-        if from.len() != 1 || to.len() != 1 || from == to {
-            let equality = BinaryExpr::new(Box::new(left), Operator::Eq, Box::new(right));
-            return self.add_predicate(Expr::BinaryExpr(equality));
+        let sides = (only(self.reads(&left)?), only(self.reads(&right)?));
+        let (Some(from), Some(to)) = sides else {
+            return self.add_predicate(equality(left, right));
+        };
+        if from == to {
+            return self.add_predicate(equality(left, right));
         }
         // What may fail must not be computed for more rows than before.
-        if !self.is_safe(&left) || !self.is_safe(&right) {
-            return None;
+        if let Some(unsafe_side) = [&left, &right].into_iter().find(|side| !self.is_safe(side)) {
+            return Err(WhyAsWritten::MayFail(Box::new(unsafe_side.clone())));
         }
-        let (from, to) = (from.iter().next()?, to.iter().next()?);
         let ((from, left), (to, right)) = match from < to {
             true => ((from, left), (to, right)),
             false => ((to, right), (from, left)),
@@ -266,21 +231,19 @@ impl Builder {
             values: [values(from, &left), values(to, &right)],
             sides: [(from, left), (to, right)],
         });
-        Some(())
+        Ok(())
     }
 
-    fn add_predicate(&mut self, predicate: Expr) -> Option<()> {
-        if predicate.is_volatile() || predicate.contains_outer() {
-            return None;
-        }
+    fn add_predicate(&mut self, predicate: Expr) -> Result<(), WhyAsWritten> {
+        check_repeatable(&predicate)?;
         if let Expr::BinaryExpr(BinaryExpr {
             left,
             op: Operator::Eq,
             right,
         }) = &predicate
         {
-            let (from, to) = (self.reads(left)?, self.reads(right)?);
-            let joins = from.len() == 1 && to.len() == 1 && from != to;
+            let (from, to) = (only(self.reads(left)?), only(self.reads(right)?));
+            let joins = from.is_some() && to.is_some() && from != to;
             if joins && self.is_safe(&predicate) {
                 return self.add_equality(left.as_ref().clone(), right.as_ref().clone());
             }
@@ -288,12 +251,12 @@ impl Builder {
         // The engine repeats a predicate now and then.
         let mut known = self.conditions.iter().map(|condition| &condition.predicate);
         if known.any(|known| *known == predicate) || self.last.contains(&predicate) {
-            return Some(());
+            return Ok(());
         }
         let reads = self.reads(&predicate)?;
         if reads.is_empty() || !self.is_safe(&predicate) {
             self.last.push(predicate);
-            return Some(());
+            return Ok(());
         }
         let share = selectivity(&predicate, &self.all_columns(), &self.columns.all);
         self.conditions.push(Condition {
@@ -301,13 +264,16 @@ impl Builder {
             reads,
             share,
         });
-        Some(())
+        Ok(())
     }
 
-    /// The relations that a condition reads; `None` also where it reads what a left join adds.
-    fn reads(&self, expr: &Expr) -> Option<RelSet> {
+    /// The relations that a condition reads, unless it reads what a left join adds.
+    fn reads(&self, expr: &Expr) -> Result<RelSet, WhyAsWritten> {
         let reads = self.columns.reads(expr)?;
-        (!reads.meets(self.attached)).then_some(reads)
+        match reads.meets(self.attached) {
+            true => Err(WhyAsWritten::ReadsAdded(Box::new(expr.clone()))),
+            false => Ok(reads),
+        }
     }
 
     fn is_safe(&self, expr: &Expr) -> bool {
@@ -336,7 +302,11 @@ impl Builder {
         place
     }
 
-    fn finish(mut self, reducers: Vec<(usize, Reducer)>, order: Tree) -> Option<Graph> {
+    fn finish(
+        mut self,
+        reducers: Vec<(usize, Reducer)>,
+        order: Tree,
+    ) -> Result<Graph, WhyAsWritten> {
         self.filter_relations()?;
         let classes = self.classes();
         let mut reductions: Vec<_> = self.plans.iter().map(|_| None).collect();
@@ -353,7 +323,7 @@ impl Builder {
             estimate,
             reducer,
         });
-        Some(Graph {
+        Ok(Graph {
             relations: relations.collect(),
             classes,
             edges: self.edges,
@@ -365,17 +335,15 @@ impl Builder {
 
     /// Puts what concerns one relation alone on that relation: its own conditions, and equalities of its columns that
     /// follow from those with others.
-    fn filter_relations(&mut self) -> Option<()> {
+    fn filter_relations(&mut self) -> Result<(), WhyAsWritten> {
         self.conditions
             .sort_by_cached_key(|condition| condition.predicate.to_string());
         let mut own: Vec<Vec<Expr>> = self.plans.iter().map(|_| Vec::new()).collect();
-        let (single, several) = std::mem::take(&mut self.conditions)
-            .into_iter()
-            .partition(|condition| condition.reads.len() == 1);
-        self.conditions = several;
-        let single: Vec<Condition> = single;
-        for condition in single {
-            own[condition.reads.iter().next()?].push(condition.predicate);
+        for condition in std::mem::take(&mut self.conditions) {
+            match only(condition.reads) {
+                Some(relation) => own[relation].push(condition.predicate),
+                None => self.conditions.push(condition),
+            }
         }
         let mut first_of: HashMap<(usize, usize), usize> = HashMap::new();
         for place in 0..self.equal.len() {
@@ -394,11 +362,12 @@ impl Builder {
                 let plan = self.plans[relation].clone();
                 let rows = self.estimates[relation].clone();
                 self.estimates[relation] = filtered(rows, &predicate, plan.schema());
-                let filter = Filter::try_new(predicate, plan).ok()?;
+                let filter = Filter::try_new(predicate.clone(), plan);
+                let filter = filter.map_err(|_| WhyAsWritten::NotAFilter(Box::new(predicate)))?;
                 self.plans[relation] = Arc::new(LogicalPlan::Filter(filter));
             }
         }
-        Some(())
+        Ok(())
     }
 
     /// Columns that are equal, one for each relation.
@@ -451,12 +420,10 @@ impl Builder {
         }
     }
 
-    fn reduction(&self, relation: usize, reducer: Reducer) -> Option<Reduction> {
+    fn reduction(&self, relation: usize, reducer: Reducer) -> Result<Reduction, WhyAsWritten> {
         let mut reads = RelSet::EMPTY;
         for expr in reducer.exprs() {
-            if expr.is_volatile() || expr.contains_outer() {
-                return None;
-            }
+            check_repeatable(expr)?;
             reads = reads.union(self.columns.reads(expr)?);
         }
         let keys = self.estimates[relation].clone();
@@ -479,7 +446,7 @@ impl Builder {
         let is_key = |(_, right): &(ColumnEstimate, ColumnEstimate)| {
             !right.repeats && right.distinct >= keys.rows * REPEATING
         };
-        Some(Reduction {
+        Ok(Reduction {
             share,
             matches,
             is_unique: pairs.iter().any(is_key),
@@ -487,6 +454,31 @@ impl Builder {
             reads: reads.without(RelSet::of(relation)),
             reducer,
         })
+    }
+}
+
+/// The relation of a set that has one.
+fn only(set: RelSet) -> Option<usize> {
+    let mut relations = set.iter();
+    relations.next().filter(|_| relations.next().is_none())
+}
+
+fn equality(left: Expr, right: Expr) -> Expr {
+    Expr::BinaryExpr(BinaryExpr::new(
+        Box::new(left),
+        Operator::Eq,
+        Box::new(right),
+    ))
+}
+
+/// Refuses what gives another value each time, or depends on a row of a query around.
+fn check_repeatable(expr: &Expr) -> Result<(), WhyAsWritten> {
+    if expr.is_volatile() {
+        return Err(WhyAsWritten::Volatile(Box::new(expr.clone())));
+    }
+    match expr.contains_outer() {
+        true => Err(WhyAsWritten::ReadsOut(Box::new(expr.clone()))),
+        false => Ok(()),
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod bounds;
 mod cardinality;
+mod columns;
 mod cost;
 mod enumerate;
 mod estimate;
@@ -27,6 +28,7 @@ mod tree;
 
 pub(super) use estimate::{Estimate, estimate};
 pub(super) use joined_keys::wants_unique;
+pub(super) use rel_set::RelSet;
 pub(super) use safe::cannot_fail;
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -34,11 +36,13 @@ use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{JoinType, LogicalPlan};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-use cost::Costs;
+use cost::{Costs, Part};
 use graph::Graph;
 use prices::JoinPrices;
+use reasons::{AsWritten, WhyAsWritten};
 use tree::{LeftJoins, Tree, is_inside};
 
+use super::decisions::wanted_of;
 use crate::settings::{SessionSettings, Use};
 use crate::statistics::error::EstimateError;
 
@@ -74,19 +78,27 @@ impl OptimizerRule for OrderJoins {
 
 /// A plan with all of its trees of joins ordered.
 fn ordered(plan: LogicalPlan, settings: &SessionSettings) -> QueryResult<Transformed<LogicalPlan>> {
-    let left_joins = left_joins(&plan);
+    let (left_joins, why_apart) = left_joins(&plan);
     if !is_inside(&plan, left_joins) {
         return below(plan, settings);
     }
+    if let Some(
+        apart @ AsWritten {
+            why: WhyAsWritten::ReadsAdded(_),
+            ..
+        },
+    ) = &why_apart
+    {
+        note(apart, settings);
+    }
     // What is joined first: its own joins are ordered by themselves.
     let plan = leaves(plan, left_joins, settings)?;
-    let Some(graph) = Graph::of(&plan.data, left_joins) else {
-        if settings.decisions.are_wanted()
-            && let Some(reason) = reasons::why_as_written(&plan.data, left_joins)
-        {
-            settings.decisions.note(reason);
+    let graph = match Graph::of(&plan.data, left_joins) {
+        Ok(graph) => graph,
+        Err(as_written) => {
+            note(&as_written, settings);
+            return Ok(plan);
         }
-        return Ok(plan);
     };
     let Some(order) = choose(&graph, settings) else {
         return Ok(plan);
@@ -95,11 +107,22 @@ fn ordered(plan: LogicalPlan, settings: &SessionSettings) -> QueryResult<Transfo
     Ok(Transformed::yes(rebuilt))
 }
 
-/// Whether a tree's left joins can be moved among its other joins: nothing else may read what they add.
-fn left_joins(plan: &LogicalPlan) -> LeftJoins {
-    match is_any_left(plan) && Graph::of(plan, LeftJoins::Inside).is_some() {
-        true => LeftJoins::Inside,
-        false => LeftJoins::Apart,
+fn note(as_written: &AsWritten, settings: &SessionSettings) {
+    if let Some(notes) = wanted_of(settings)
+        && let Some(line) = as_written.describe()
+    {
+        notes.note(line);
+    }
+}
+
+/// Whether a tree's left joins can be moved among its other joins, or why not: nothing else may read what they add.
+fn left_joins(plan: &LogicalPlan) -> (LeftJoins, Option<AsWritten>) {
+    if !is_any_left(plan) {
+        return (LeftJoins::Apart, None);
+    }
+    match Graph::of(plan, LeftJoins::Inside) {
+        Ok(_) => (LeftJoins::Inside, None),
+        Err(why) => (LeftJoins::Apart, Some(why)),
     }
 }
 
@@ -142,18 +165,43 @@ fn leaves(
 pub(crate) struct JoinWork {
     pub cost: f64,
     pub rows: f64,
+    /// Whether one star pipeline could give the rows.
+    pub is_star: bool,
+}
+
+impl From<Part> for JoinWork {
+    fn from(part: Part) -> Self {
+        Self {
+            cost: part.cost,
+            rows: part.rows,
+            is_star: part.is_star(),
+        }
+    }
 }
 
 /// The work of a tree of joins in the order it has, without reading its parts.
 pub(crate) fn join_work(plan: &LogicalPlan) -> Option<JoinWork> {
-    let graph = Graph::of(plan, left_joins(plan))?;
+    let graph = Graph::of(plan, left_joins(plan).0).ok()?;
     let prices = JoinPrices::default();
     let part =
         Costs::new(&graph, u64::MAX, prices, EstimateError::default(), &[]).of(&graph.order)?;
-    Some(JoinWork {
-        cost: part.cost,
-        rows: part.rows,
-    })
+    Some(part.into())
+}
+
+/// The same in the order that it will have.
+pub(super) fn ordered_join_work(
+    plan: &LogicalPlan,
+    settings: &SessionSettings,
+) -> Option<JoinWork> {
+    let graph = Graph::of(plan, left_joins(plan).0).ok()?;
+    let prices = settings.join_ns().map(|now| JoinPrices::of(&now));
+    let prices = prices.unwrap_or_default();
+    let costs = Costs::new(&graph, u64::MAX, prices, settings.estimate_error, &[]);
+    let part = match settings.join_order {
+        Use::Off => costs.of(&graph.order),
+        _ => enumerate::cheapest(&graph, &costs),
+    };
+    Some(part?.into())
 }
 
 fn below(plan: LogicalPlan, settings: &SessionSettings) -> QueryResult<Transformed<LogicalPlan>> {

@@ -5,7 +5,7 @@ pub(super) const RELATIONS_MAX: usize = 64;
 
 /// Some relations, a bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub(super) struct RelSet(pub u64);
+pub(crate) struct RelSet(pub u64);
 
 impl RelSet {
     pub const EMPTY: Self = Self(0);

@@ -36,24 +36,29 @@ impl<'a> Groups<'a> {
             }
         };
         above.reverse();
-        let keys = aggregate.group_expr.len();
-        let is_plain = |expr: &Expr| !matches!(expr, Expr::GroupingSet(_));
-        if keys < 2 || !aggregate.group_expr.iter().all(is_plain) {
-            return None;
-        }
-        let columns = 0..aggregate.schema.fields().len();
-        let mut groups = Self {
-            aggregate,
-            above: Vec::new(),
-            used: BTreeSet::new(),
-            columns: columns.map(|idx| (idx < keys).then_some(idx)).collect(),
-        };
+        let mut groups = Self::of(aggregate)?;
         for node in &above {
             groups.pass(node)?;
         }
         let sorted_by = sort.expr.iter().map(|sort| &sort.expr);
         sorted_by.for_each(|expr| groups.compute(expr, sort.input.as_ref()));
         Some(Self { above, ..groups })
+    }
+
+    /// An aggregation with nothing above. `None` if it has one key, or sets of them.
+    pub fn of(aggregate: &'a Aggregate) -> Option<Self> {
+        let keys = aggregate.group_expr.len();
+        let is_plain = |expr: &Expr| !matches!(expr, Expr::GroupingSet(_));
+        if keys < 2 || !aggregate.group_expr.iter().all(is_plain) {
+            return None;
+        }
+        let columns = 0..aggregate.schema.fields().len();
+        Some(Self {
+            aggregate,
+            above: Vec::new(),
+            used: BTreeSet::new(),
+            columns: columns.map(|idx| (idx < keys).then_some(idx)).collect(),
+        })
     }
 
     /// Takes the columns through a node.

@@ -11,7 +11,7 @@ mod origin;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result as QueryResult;
-use datafusion::logical_expr::{FetchType, LogicalPlan, Sort};
+use datafusion::logical_expr::{LogicalPlan, Sort};
 use datafusion::optimizer::ApplyOrder;
 
 use super::join_order::estimate;
@@ -54,15 +54,13 @@ fn late(sort: &Sort) -> Option<LogicalPlan> {
         .ok()
 }
 
-/// Columns of which a query with groups, an order and a limit has to know whether they have no value twice, as far as
-/// that follows from what is known: by index in their table.
+/// Columns of which a query with groups has to know whether they have no value twice, as far as that follows from what
+/// is known: by index in their table. Without an order and a limit, groups carry what depends on them (`carried_keys`).
 pub(super) fn wants_unique(plan: &LogicalPlan) -> QueryResult<Vec<(StoredTable, usize)>> {
     let mut asked = Vec::new();
     plan.apply_with_subqueries(|node| {
-        if let LogicalPlan::Limit(limit) = node
-            && let FetchType::Literal(Some(rows)) = limit.get_fetch_type()?
-            && rows <= FETCH_MAX
-            && let Some(groups) = sort_below(&limit.input).and_then(Groups::below)
+        if let LogicalPlan::Aggregate(aggregate) = node
+            && let Some(groups) = Groups::of(aggregate)
         {
             Late::of(&groups, &mut asked);
         }
@@ -72,16 +70,6 @@ pub(super) fn wants_unique(plan: &LogicalPlan) -> QueryResult<Vec<(StoredTable, 
     Ok(columns
         .filter_map(|origin| Some((StoredTable::of(&origin.scan)?, origin.column)))
         .collect())
-}
-
-/// The sort that a limit takes the first rows of.
-fn sort_below(plan: &LogicalPlan) -> Option<&Sort> {
-    match plan {
-        LogicalPlan::Sort(sort) => Some(sort),
-        LogicalPlan::Projection(projection) => sort_below(&projection.input),
-        LogicalPlan::SubqueryAlias(alias) => sort_below(&alias.input),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -1,3 +1,4 @@
+mod carried;
 mod oracle;
 mod partial;
 mod texts;
