@@ -87,16 +87,12 @@ impl Size {
         self.expected.is_none_or(|bytes| bytes > self.most as f64)
     }
 
+    /// The same whichever columns a later rule leaves.
     fn describe(&self) -> String {
         let most = megabytes(self.most as f64);
-        match self.expected {
-            Some(bytes) => {
-                let bytes = megabytes(bytes);
-                format!("its rows take about {bytes}, and one operator should take {most} at most")
-            }
-            None => format!(
-                "what its rows take is not known, and one operator should take {most} at most"
-            ),
+        match self.may_not_fit() {
+            true => format!("its rows may take more than the {most} that one operator should"),
+            false => format!("its rows are expected to fit, as one operator may take {most}"),
         }
     }
 }

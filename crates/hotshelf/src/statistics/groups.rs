@@ -16,12 +16,15 @@ use super::origin::origin;
 use crate::scan::TableScan;
 
 /// How many groups an aggregation of these rows gives, by the values of its keys; `None` where these are not known.
+/// Each grouping set has at most one for each row.
 pub(super) fn group_count(aggregate: &AggregateExec, rows: &Statistics) -> Option<f64> {
     let keys = aggregate.group_expr();
+    let row_count = rows.num_rows.get_value();
+    let groups_max = row_count.map_or(f64::INFINITY, |rows| *rows as f64);
     let sets = keys.groups().iter().map(|is_null| {
         let own = keys.expr().iter().zip(is_null);
         let own = own.filter_map(|((key, _), is_null)| (!is_null).then_some(key));
-        combinations(own, aggregate.input(), rows)
+        combinations(own, aggregate.input(), rows).map(|groups| groups.min(groups_max))
     });
     sets.sum()
 }

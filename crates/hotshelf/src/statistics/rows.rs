@@ -82,15 +82,16 @@ fn with_rows(statistics: Arc<Statistics>, rows: usize) -> Arc<Statistics> {
 
 /// What the engine expects of an aggregation, unless its keys cannot have as many combinations of values.
 fn grouped(own: Arc<Statistics>, aggregate: &AggregateExec, input: &Statistics) -> Arc<Statistics> {
+    let keys = aggregate.group_expr();
     let is_sure = matches!(own.num_rows, Precision::Exact(_));
-    let groups = match is_sure || aggregate.group_expr().expr().is_empty() {
+    let groups = match is_sure || keys.expr().is_empty() {
         true => None,
         false => group_count(aggregate, input),
     };
-    let rows = own
-        .num_rows
-        .get_value()
-        .map_or(f64::INFINITY, |rows| *rows as f64);
+    // Of several grouping sets, the engine expects no more groups than rows, although each row is in a group of each.
+    let is_bounded = !keys.has_grouping_set() || aggregate.limit_options().is_some();
+    let rows = own.num_rows.get_value().filter(|_| is_bounded);
+    let rows = rows.map_or(f64::INFINITY, |rows| *rows as f64);
     match groups {
         Some(groups) if groups < rows => with_rows(own, groups.max(1.0) as usize),
         _ => own,

@@ -127,7 +127,6 @@ fn rows_without_names_are_not_computed_with() {
     assert!(!db.rows(&of("s.x")).is_empty());
     let sql =
         format!("SELECT n.name, count(*) {JOINED} AND 100 / (59 - s.code) > l.c GROUP BY n.name");
-    assert!(!is_early(&db, &sql));
     assert!(!db.rows(&sql).is_empty());
     // Code 59 has no name: what fails for its rows alone does not fail.
     let sql = format!("SELECT n.name, sum(10 / (59 - s.code)) {JOINED} GROUP BY n.name");
@@ -177,12 +176,7 @@ fn rows_that_joins_repeat_have_the_same_groups() {
         "sales AS s JOIN visits AS v ON s.a = v.a JOIN days AS d ON v.x = d.day",
     ] {
         for values in VALUES {
-            for keys in [
-                "",
-                " GROUP BY v.x",
-                " GROUP BY v.t, s.b",
-                " GROUP BY s.b + v.x",
-            ] {
+            for keys in ["", " GROUP BY v.t, s.b + v.x"] {
                 check_early(&db, &format!("SELECT {values} FROM {from}{keys}"));
             }
         }
