@@ -23,6 +23,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 
 use crate::error::{Error, Result};
 use crate::kept_plans::{KeptPlan, Outline};
+use crate::operators::StoredValuesExec;
 use crate::plan::{early_rules, finished, late_rules};
 use crate::scan::TableScan;
 use crate::session::{interrupt_of, plan_physically, ready};
@@ -31,7 +32,7 @@ use values::{Values, has_value};
 
 /// Operators that come fresh when they are given their inputs again, or are made to in [`Copying`], and leaves that
 /// keep nothing.
-const KNOWN: [&str; 22] = [
+const KNOWN: [&str; 23] = [
     "AggregateExec",
     "BoundedWindowAggExec",
     "CoalescePartitionsExec",
@@ -51,6 +52,7 @@ const KNOWN: [&str; 22] = [
     "SortExec",
     "SortExec(TopK)",
     "SortPreservingMergeExec",
+    "StoredValuesExec",
     "UnionExec",
     "UnnestExec",
     "WindowAggExec",
@@ -162,6 +164,9 @@ impl<'a> Copying<'a> {
         }
         if let Some(scan) = scan_of(plan) {
             return Ok(DataSourceExec::from_data_source(scan.anew()));
+        }
+        if let Some(values) = plan.downcast_ref::<StoredValuesExec>() {
+            return Ok(Arc::new(values.anew()));
         }
         if let Some(subqueries) = plan.downcast_ref::<ScalarSubqueryExec>() {
             return self.with_subqueries(subqueries);

@@ -40,6 +40,11 @@ impl StoredValuesExec {
             metrics: ExecutionPlanMetricsSet::new(),
         }
     }
+
+    /// The same for another run.
+    pub fn anew(&self) -> Self {
+        Self::new(self.values.clone())
+    }
 }
 
 impl ExecutionPlan for StoredValuesExec {

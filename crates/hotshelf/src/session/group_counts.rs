@@ -28,7 +28,9 @@ pub(super) fn learn(part: &Arc<dyn ExecutionPlan>) -> Option<()> {
     let input = expected(first.input()).ok()?;
     if input.num_rows == Precision::Exact(rows as usize) {
         let groups = part.metrics()?.output_rows()? as f64;
-        scan.table.combinations.learn(&numbers, Some(groups), rows);
+        scan.table
+            .combinations
+            .learn_unasked(&numbers, groups, rows);
     }
     Some(())
 }

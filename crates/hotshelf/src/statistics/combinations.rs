@@ -84,6 +84,14 @@ impl Combinations {
         }
     }
 
+    /// The same where no plan has asked for it. Half of the places are for what plans ask for.
+    pub fn learn_unasked(&self, columns: &[usize], combinations: f64, rows: u64) {
+        let is_known = self.0.lock().contains_key(&ascending(columns));
+        if is_known || self.0.lock().len() < SETS_MAX / 2 {
+            self.learn(columns, Some(combinations), rows);
+        }
+    }
+
     /// What is still known when a table has this many rows, none of which is an earlier one that changed.
     pub fn after(&self, rows: u64) -> Self {
         let stays = |known: &Known| match known {

@@ -20,7 +20,7 @@ pub(super) const ROWS_PER_GROUP: f64 = 8.0;
 const GROUPED_ROW: f64 = HASH_PROBE_CYCLES / JOINED_ROW_CYCLES;
 const GROUP: f64 = HASH_BUILD_CYCLES / JOINED_ROW_CYCLES;
 /// Of ways to group early, this many with the fewest groups are looked at.
-const WAYS_MAX: usize = 8;
+const WAYS_MAX: usize = 4;
 /// What early groups may cost of the work without them, at most: estimates err.
 const SHARE_MAX: f64 = 0.75;
 
@@ -95,13 +95,16 @@ fn of_tables(
     let Some(tables) = Tables::of(grouping.input, &grouping.keys, &grouping.calls) else {
         return Ok(None);
     };
-    let firsts = tables.firsts();
-    let Some((fewest, all)) = firsts.first().zip(whole(grouping, settings)) else {
+    let Some(all) = whole(grouping, settings) else {
         return Ok(None);
     };
     if all.is_star {
         return Ok(Some(Choice::Late(star())));
     }
+    let firsts = tables.firsts();
+    let Some(fewest) = firsts.first() else {
+        return Ok(None);
+    };
     let Some((first, values, way)) = cheapest(&tables, &firsts, &all, settings)? else {
         return Ok(Some(Choice::Late(many_groups(fewest.groups))));
     };

@@ -99,7 +99,7 @@ fn verbose_says_which_filters_pass_joins() {
             "",
             "SELECT count(*) FROM sales s LEFT JOIN shops a ON s.shop = a.shop JOIN shops b ON s.day = b.shop \
              WHERE coalesce(a.region, 'x') <> b.region",
-            "left joins are not moved among the other joins, as coalesce(a.region",
+            "left joins are not moved among the other joins, as CASE WHEN a.region IS NOT NULL",
         ),
     ] {
         let said = decisions(&fixture, settings, query);
