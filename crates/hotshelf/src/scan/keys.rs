@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
+use datafusion::datasource::source::DataSource;
 use datafusion::physical_expr::expressions::{CaseExpr, CastExpr, InListExpr, Literal};
 use datafusion::physical_expr::utils::{collect_columns, split_conjunction};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
-use super::filters::DynamicFilter;
+use super::filters::{DynamicFilter, IntegerRange, word_list};
 use super::source::TableScan;
 use crate::index::{Condition, JOIN_KEYS_MAX, JoinKeys, KeyList, among, column_of, literal_as};
 
@@ -34,6 +35,25 @@ impl TableScan {
         };
         let is_plain = self.first.is_none() && !self.numbers_rows && self.access.elf.is_none();
         is_plain && self.dynamic.iter().any(is_of_words)
+    }
+
+    /// The share of its rows that is expected to pass its filters, unless all of these are ranges and lists of words, which
+    /// a star tests in the order that is best: then all of them.
+    pub fn share_left_by_filters(&self) -> f64 {
+        let is_of_words = |filter: &Arc<dyn PhysicalExpr>| {
+            IntegerRange::of(filter).is_some() || word_list(filter, &self.schema).is_some()
+        };
+        let rows = self.table.statistics.num_rows.get_value();
+        let passing = self.partition_statistics(None).ok();
+        let passing = passing.and_then(|passing| passing.num_rows.get_value().copied());
+        match rows.zip(passing) {
+            Some((rows, passing))
+                if !self.filters.iter().all(|filter| is_of_words(&filter.expr)) =>
+            {
+                passing as f64 / (*rows).max(1) as f64
+            }
+            _ => 1.0,
+        }
     }
 
     /// The share of its rows that the rest of the query needs, by what has become known by now that the scan can test,

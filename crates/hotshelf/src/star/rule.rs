@@ -36,6 +36,9 @@ use crate::statistics::sizes::may_be_built;
 
 /// Scans of smaller tables are not worth another operator.
 const HINTED_ROWS_MIN: usize = 1 << 16;
+/// Where filters that are not tested by the star keep a smaller share of rows, keys are hardly ever tested: that would
+/// decode whole chunks for a few rows.
+const HINTED_SHARE_MIN: f64 = 1.0 / 8.0;
 
 /// Aggregates whose group accumulators this operator drives.
 const FUNCTIONS: &[&str] = &["sum", "count", "min", "max", "avg"];
@@ -142,7 +145,9 @@ fn is_hinted(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let scan = source.data_source().downcast_ref::<TableScan>();
     scan.is_some_and(|scan| {
         let rows = scan.table.statistics.num_rows.get_value();
-        rows.is_some_and(|rows| *rows >= HINTED_ROWS_MIN) && scan.waits_for_keys()
+        rows.is_some_and(|rows| *rows >= HINTED_ROWS_MIN)
+            && scan.waits_for_keys()
+            && scan.share_left_by_filters() >= HINTED_SHARE_MIN
     })
 }
 
