@@ -22,7 +22,9 @@ const BYTES_MAX: u64 = 64 << 20;
 pub fn read(store: &Store) -> Option<Vec<u8>> {
     let (root, database) = (store.root(), store.catalog().last().database);
     let path = root.join(LEARNED);
-    let found = root.real(&path).metadata().ok()?;
+    // Not a pipe, which would be waited for.
+    let found = root.real(&path).metadata().ok();
+    let found = found.filter(std::fs::Metadata::is_file)?;
     let content = match found.len() {
         0..=BYTES_MAX => root
             .read(&path)
