@@ -129,7 +129,7 @@ fn hands_on(plan: &Plan) -> bool {
 
 fn values_of(scan: &TableScan, notes: Option<&Notes>) -> QueryResult<Option<Plan>> {
     let (stored, rest) = match scan.stored_values() {
-        Some(KnownValues::Stored(stored, rest)) => (stored, rest),
+        Some(KnownValues::Stored(stored)) => *stored,
         Some(KnownValues::Unknown(reason)) => {
             if let Some(notes) = notes {
                 let (table, column) = (&scan.table.name, scan.schema.field(0).name());

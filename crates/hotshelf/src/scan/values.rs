@@ -53,7 +53,7 @@ enum FileValues {
 /// What is known about the values of a scan's column.
 pub(crate) enum KnownValues {
     /// They are stored, and these rows have others.
-    Stored(StoredValues, Option<TableScan>),
+    Stored(Box<(StoredValues, Option<TableScan>)>),
     /// They have to be read row by row: why.
     Unknown(&'static str),
 }
@@ -96,7 +96,7 @@ impl TableScan {
             count,
         };
         let rest = (!others.is_empty()).then(|| self.of_files(others));
-        Some(KnownValues::Stored(stored, rest))
+        Some(KnownValues::Stored(Box::new((stored, rest))))
     }
 
     /// Whether all rows of the table come from it, as they are.

@@ -168,11 +168,11 @@ impl<'a> Tables<'a> {
         });
         let groups = combinations.product::<Option<f64>>()?;
         let one = tables.iter().next().filter(|_| tables.len() == 1);
-        let counted = one.and_then(|table| {
+        let counted = one.map(|table| {
             let (rows, plan) = (&self.estimates[table], self.joins.relations[table]);
             let sampled = rows.sampled.as_ref();
             let counted = sampled.and_then(|of| of.combinations(keys, plan.schema(), rows.rows));
-            Some(counted.unwrap_or(rows.rows).min(rows.rows))
+            counted.unwrap_or(rows.rows).min(rows.rows)
         });
         Some(groups.min(counted.unwrap_or(f64::MAX)))
     }

@@ -47,7 +47,7 @@ impl Columns {
         let mut places = self.all.iter().enumerate().filter(means);
         match (places.next(), places.next()) {
             (Some((place, _)), None) => Ok(place),
-            _ => Err(WhyAsWritten::Unclear(column.clone())),
+            _ => Err(WhyAsWritten::Unclear(Box::new(column.clone()))),
         }
     }
 

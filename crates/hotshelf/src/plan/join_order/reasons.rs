@@ -28,7 +28,7 @@ pub(super) enum WhyAsWritten {
     UnknownRows(String),
     SameNames,
     /// It is in none of the relations, or its name may mean several of their columns.
-    Unclear(Column),
+    Unclear(Box<Column>),
     Volatile(Box<Expr>),
     /// It reads a row of a query around.
     ReadsOut(Box<Expr>),
