@@ -3,8 +3,8 @@
 //!
 //! Hotshelf's aggregation finds groups by k alone. What depends on it comes with the first row of a group and is
 //! neither hashed nor compared, in rows that meet their group not even looked at. Stars see all keys, and number build
-//! rows (`star/determined`). As it is found out for the plan that is about to run, what is known about a table holds for
-//! the rows that are read, whenever the query was planned first.
+//! rows (`star/determined`). As it is found out for the plan that is about to run, what is known about a table holds
+//! for the rows that are read, whenever the query was planned first.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

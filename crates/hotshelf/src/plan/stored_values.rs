@@ -199,7 +199,8 @@ mod tests {
 
     #[test]
     fn files_without_a_dictionary_are_read() {
-        let more = "INSERT INTO l SELECT value, DATE '2000-01-01', 'text ' || value FROM generate_series(1, 100) AS g(value)";
+        let more = "INSERT INTO l SELECT value, DATE '2000-01-01', 'text ' || value FROM generate_series(1, 100) AS \
+            g(value)";
         let query = "SELECT w FROM l GROUP BY w";
         before_after("stored_values", &[LARGE, more, query]).is(
             "

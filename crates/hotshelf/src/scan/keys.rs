@@ -37,8 +37,8 @@ impl TableScan {
         is_plain && self.dynamic.iter().any(is_of_words)
     }
 
-    /// The share of its rows that is expected to pass its filters, unless all of these are ranges and lists of words, which
-    /// a star tests in the order that is best: then all of them.
+    /// The share of its rows that is expected to pass its filters, unless all of these are ranges and lists of words,
+    /// which a star tests in the order that is best: then all of them.
     pub fn share_left_by_filters(&self) -> f64 {
         let is_of_words = |filter: &Arc<dyn PhysicalExpr>| {
             IntegerRange::of(filter).is_some() || word_list(filter, &self.schema).is_some()
