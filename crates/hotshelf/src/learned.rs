@@ -100,9 +100,12 @@ pub(crate) fn keep(storage: &Storage, past_runs: &PastRuns) {
     if is_empty && stored(storage) == Learned::default() {
         return;
     }
-    let content = serde_json::to_vec(&learned).unwrap_or_default();
-    if let Err(error) = write(&storage.store, &content) {
-        tracing::warn!(%error, "what queries showed is not kept");
+    let kept = match serde_json::to_vec(&learned) {
+        Ok(content) => write(&storage.store, &content).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    if let Err(error) = kept {
+        tracing::warn!(error, "what queries showed is not kept");
     }
 }
 

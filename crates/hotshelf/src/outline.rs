@@ -115,7 +115,7 @@ fn comes_fresh(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<bool> {
         return comes_fresh(&shared.rows().plan);
     }
     let has_place = || ["FilterExec", "ProjectionExec"].contains(&plan.name());
-    let is_known = KNOWN.contains(&plan.name()) || scan_of(plan).is_some();
+    let is_known = KNOWN.contains(&plan.name()) || TableScan::of(plan).is_some();
     if !is_known || (has_value(plan)? && !has_place()) {
         return Ok(false);
     }
@@ -125,11 +125,6 @@ fn comes_fresh(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<bool> {
         }
     }
     Ok(true)
-}
-
-fn scan_of(plan: &Arc<dyn ExecutionPlan>) -> Option<&TableScan> {
-    let source = plan.downcast_ref::<DataSourceExec>()?;
-    source.data_source().downcast_ref()
 }
 
 struct Copying<'a> {
@@ -162,7 +157,7 @@ impl<'a> Copying<'a> {
             let rows = self.copied_rows(shared.rows())?;
             return Ok(Arc::new(SharedExec::new(rows)));
         }
-        if let Some(scan) = scan_of(plan) {
+        if let Some(scan) = TableScan::of(plan) {
             return Ok(DataSourceExec::from_data_source(scan.anew()));
         }
         if let Some(values) = plan.downcast_ref::<StoredValuesExec>() {

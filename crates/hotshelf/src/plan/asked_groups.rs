@@ -31,7 +31,7 @@ const SMALLER: usize = 4;
 /// Reduces the rows of aggregations to the groups that a join asks for.
 pub(super) const ASKED_GROUPS: NodeRule = NodeRule {
     name: "asked_groups",
-    says: "only the groups that a join asks for are made",
+    says: None,
     order: ApplyOrder::TopDown,
     rewrite,
 };

@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::common::{JoinType, NullEquality};
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -66,9 +65,8 @@ impl Lineage {
         if let Some(same_rows) = same_rows {
             return Self::of(same_rows);
         }
-        if let Some(leaf) = plan.downcast_ref::<DataSourceExec>() {
-            let scan = leaf.data_source().downcast_ref::<TableScan>();
-            return scan.map(Self::of_scan).unwrap_or_default();
+        if let Some(scan) = TableScan::of(plan) {
+            return Self::of_scan(scan);
         }
         if let Some(join) = hash_join(plan) {
             return Self::of_join(join);

@@ -12,16 +12,15 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
-use super::decisions::wanted;
 use super::read_first::read_first;
 use crate::scan::{TableScan, Taker};
-use crate::settings::{SessionSettings, Use};
+use crate::settings::Use;
 
 /// Stores in each scan how it finds its rows.
 #[derive(Debug)]
@@ -34,7 +33,7 @@ impl PhysicalOptimizerRule for ChooseAccess {
         _config: &ConfigOptions,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
         let chosen = plan.transform_up(|node| {
-            let chosen = scan_of(&node).and_then(|scan| scan.with_access(Taker::Operators));
+            let chosen = TableScan::of(&node).and_then(|scan| scan.with_access(Taker::Operators));
             Ok(match chosen {
                 Some(scan) => Transformed::yes(DataSourceExec::from_data_source(scan)),
                 None => Transformed::no(node),
@@ -52,44 +51,9 @@ impl PhysicalOptimizerRule for ChooseAccess {
     }
 }
 
-/// For EXPLAIN VERBOSE: why scans that no star pipeline has taken find their rows as they do. A star pipeline shows its
-/// own choice.
-#[derive(Debug)]
-pub(super) struct NoteAccess;
-
-impl PhysicalOptimizerRule for NoteAccess {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        config: &ConfigOptions,
-    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
-        let settings = config.extensions.get::<SessionSettings>();
-        if let (Some(notes), Some(settings)) = (wanted(config), settings) {
-            plan.apply(|node| {
-                let reason = scan_of(node).and_then(|scan| why_so(scan, settings.elf));
-                reason.into_iter().for_each(|reason| notes.note(reason));
-                Ok(TreeNodeRecursion::Continue)
-            })?;
-        }
-        Ok(plan)
-    }
-
-    fn name(&self) -> &str {
-        "note_access"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-}
-
-fn scan_of(node: &Arc<dyn ExecutionPlan>) -> Option<&TableScan> {
-    let leaf = node.downcast_ref::<DataSourceExec>()?;
-    leaf.data_source().downcast_ref()
-}
-
-/// Why a scan of a table with indexes finds its rows as it does; `None`: there is nothing to choose from.
-fn why_so(scan: &TableScan, elf: Use) -> Option<String> {
+/// Why a scan of a table with indexes finds its rows as it does, for EXPLAIN VERBOSE. `None`: there is nothing to
+/// choose from.
+pub(super) fn why_so(scan: &TableScan, elf: Use) -> Option<String> {
     let table = &scan.table;
     if table.indexes.is_empty() {
         return None;

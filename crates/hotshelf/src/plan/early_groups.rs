@@ -31,7 +31,7 @@ use values::{KEY, Padded, Values, exprs_of};
 /// Groups rows before other tables are joined.
 pub(super) const EARLY_GROUPS: NodeRule = NodeRule {
     name: "early_groups",
-    says: "rows are grouped before other tables are joined",
+    says: Some("rows are grouped before other tables are joined"),
     order: ApplyOrder::TopDown,
     rewrite,
 };

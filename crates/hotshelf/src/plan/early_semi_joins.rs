@@ -17,7 +17,7 @@ use crate::settings::SessionSettings;
 /// Moves semi joins with filtered groups below other joins.
 pub(super) const EARLY_SEMI_JOINS: NodeRule = NodeRule {
     name: "early_semi_joins",
-    says: "a semi-join with few keys comes before other joins",
+    says: None,
     order: ApplyOrder::TopDown,
     rewrite,
 };

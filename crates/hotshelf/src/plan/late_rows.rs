@@ -267,9 +267,8 @@ impl<'a> Top<'a> {
 impl Below {
     /// What is below a sort, if nothing but filters and projections is between it and a scan.
     fn of(node: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<Self>> {
-        if let Some(leaf) = node.downcast_ref::<DataSourceExec>() {
-            let scan = leaf.data_source().downcast_ref::<TableScan>();
-            return Ok(scan.map(Self::all));
+        if let Some(scan) = TableScan::of(node) {
+            return Ok(Some(Self::all(scan)));
         }
         // A limit stops at some rows.
         if node.fetch().is_some() {

@@ -15,7 +15,7 @@ use crate::settings::SessionSettings;
 /// Takes literals out of group keys that have a column, too.
 pub(super) const DROP_LITERAL_KEYS: NodeRule = NodeRule {
     name: "drop_literal_keys",
-    says: "keys that are literals make no groups",
+    says: Some("keys that are literals make no groups"),
     order: ApplyOrder::BottomUp,
     rewrite,
 };

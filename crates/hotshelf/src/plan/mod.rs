@@ -68,7 +68,7 @@ use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 use aggregated_subqueries::ComputeSubqueriesFirst;
 use asked_groups::ASKED_GROUPS;
 use cast_keys::NameCastKeys;
-use choose_access::{ChooseAccess, NoteAccess};
+use choose_access::ChooseAccess;
 use chosen_sides::ChosenSides;
 pub(crate) use chosen_sides::leaf_count;
 use correlated::RefuseUnsoundSubqueries;
@@ -214,7 +214,6 @@ pub(crate) fn physical_rules() -> Vec<PhysicalRule> {
         Arc::new(OwnSorts) as _,
         Arc::new(Exchanges) as _,
         Arc::new(NoteLeft) as _,
-        Arc::new(NoteAccess) as _,
     ])
     .collect()
 }

@@ -18,7 +18,7 @@ use crate::settings::SessionSettings;
 /// Subtracts in conditions what they negate.
 pub(super) const NEGATIONS: NodeRule = NodeRule {
     name: "negations",
-    says: "what a condition negates is taken from zero",
+    says: Some("what a condition negates is taken from zero"),
     order: ApplyOrder::BottomUp,
     rewrite,
 };

@@ -7,6 +7,7 @@ use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
+use super::decisions::wanted_of;
 use crate::settings::SessionSettings;
 
 /// Rewrites nodes by a function of them and the session's settings, in this order: those of which it makes another
@@ -14,8 +15,8 @@ use crate::settings::SessionSettings;
 #[derive(Debug)]
 pub(super) struct NodeRule {
     pub name: &'static str,
-    /// What it has done where it made another plan, for EXPLAIN VERBOSE.
-    pub says: &'static str,
+    /// What it has done where it made another plan, for EXPLAIN VERBOSE. `None`: it gives its reasons itself.
+    pub says: Option<&'static str>,
     pub order: ApplyOrder,
     pub rewrite: fn(&LogicalPlan, &SessionSettings) -> QueryResult<Option<LogicalPlan>>,
 }
@@ -46,10 +47,8 @@ impl OptimizerRule for NodeRule {
         };
         Ok(match rewritten? {
             Some(rewritten) => {
-                if let Some(settings) = settings.filter(|settings| settings.decisions.are_wanted())
-                {
-                    let note = format!("{}, at {}", self.says, plan.display());
-                    settings.decisions.note(note);
+                if let (Some(says), Some(notes)) = (self.says, settings.and_then(wanted_of)) {
+                    notes.note(format!("{says}, at {}", plan.display()));
                 }
                 Transformed::yes(rewritten)
             }

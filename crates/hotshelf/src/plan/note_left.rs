@@ -1,4 +1,5 @@
-//! For EXPLAIN: which joins, aggregations, sorts and window functions of the plan are DataFusion's, and why.
+//! For EXPLAIN: which joins, aggregations, sorts and window functions of the plan are DataFusion's, and why; and why
+//! scans that no star pipeline has taken find their rows as they do. A star pipeline shows its own choice.
 
 use std::sync::Arc;
 
@@ -15,9 +16,12 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 
+use super::choose_access::why_so;
+use super::decisions::wanted_of;
 use crate::operators::{
     Reason, SpillingAggregateExec, SpillingHashJoinExec, aggregate_name, join_name,
 };
+use crate::scan::TableScan;
 use crate::settings::{SessionSettings, Use};
 
 /// Notes them, and leaves the plan as it is.
@@ -30,15 +34,22 @@ impl PhysicalOptimizerRule for NoteLeft {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
-        let settings = config.extensions.get::<SessionSettings>();
-        if let Some(settings) = settings.filter(|settings| settings.left.are_wanted()) {
+        let Some(settings) = config.extensions.get::<SessionSettings>() else {
+            return Ok(plan);
+        };
+        let (left_of, decisions) = (&settings.left, wanted_of(settings));
+        if left_of.are_wanted() || decisions.is_some() {
             plan.apply(|node| {
                 if let Some((name, left)) = left(node)? {
                     let reason = match settings.operators {
                         Use::Off => "hotshelf.operators is off",
                         Use::On | Use::Always => left,
                     };
-                    settings.left.note(format!("{name}: {reason}"));
+                    left_of.note(format!("{name}: {reason}"));
+                }
+                let access = TableScan::of(node).and_then(|scan| why_so(scan, settings.elf));
+                if let (Some(decisions), Some(access)) = (decisions, access) {
+                    decisions.note(access);
                 }
                 Ok(TreeNodeRecursion::Continue)
             })?;

@@ -27,7 +27,7 @@ const ROWS_MIN: f64 = 20_000.0;
 /// Looks up the least and the greatest value of each key.
 pub(super) const OTHER_VALUES: NodeRule = NodeRule {
     name: "other_values",
-    says: "a test for another value of a key compares the key's least and greatest",
+    says: Some("a test for another value of a key compares the key's least and greatest"),
     order: ApplyOrder::BottomUp,
     rewrite,
 };

@@ -23,7 +23,7 @@ use crate::settings::{Notes, SessionSettings};
 /// Gives outer joins the type that says which rows are kept.
 pub(super) const PADDED_JOINS: NodeRule = NodeRule {
     name: "padded_joins",
-    says: "an outer join whose padded rows are dropped is an inner one, or an anti join where others are",
+    says: None,
     order: ApplyOrder::TopDown,
     rewrite,
 };

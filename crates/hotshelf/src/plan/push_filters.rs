@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
@@ -246,9 +245,7 @@ impl Descent<'_> {
         filters: &[Sent],
         met: &[PushedDown],
     ) {
-        let leaf = node.downcast_ref::<DataSourceExec>();
-        let scan = leaf.and_then(|leaf| leaf.data_source().downcast_ref::<TableScan>());
-        let (Some(notes), Some(scan)) = (self.notes, scan) else {
+        let (Some(notes), Some(scan)) = (self.notes, TableScan::of(node)) else {
             return;
         };
         let table = &scan.table.name;

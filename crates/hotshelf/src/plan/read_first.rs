@@ -58,9 +58,8 @@ fn below(
     node: &Arc<dyn ExecutionPlan>,
     top: &TopRows,
 ) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
-    if let Some(leaf) = node.downcast_ref::<DataSourceExec>() {
-        let scan = leaf.data_source().downcast_ref::<TableScan>();
-        let scan = scan.and_then(|scan| scan.reading_first(top));
+    if let Some(scan) = TableScan::of(node) {
+        let scan = scan.reading_first(top);
         return Ok(scan.map(|scan| DataSourceExec::from_data_source(scan) as _));
     }
     let mut children: Vec<_> = node.children().into_iter().cloned().collect();

@@ -91,9 +91,8 @@ fn asks_for_values(aggregate: &AggregateExec) -> bool {
 
 /// The rows below an aggregation, made of stored values where they are made of one column. `None` without those.
 fn with_values(plan: &Plan, notes: Option<&Notes>) -> QueryResult<Option<Plan>> {
-    if let Some(source) = plan.downcast_ref::<DataSourceExec>() {
-        let scan = source.data_source().downcast_ref::<TableScan>();
-        return scan.map_or(Ok(None), |scan| values_of(scan, notes));
+    if let Some(scan) = TableScan::of(plan) {
+        return values_of(scan, notes);
     }
     if !hands_on(plan) {
         return Ok(None);

@@ -34,7 +34,7 @@ const PART: &str = "__part_";
 /// Computes aggregates apart where their values are not expected to fit in memory, and wherever a query begins again.
 pub(super) const VALUES_APART: NodeRule = NodeRule {
     name: "values_apart",
-    says: "aggregates that keep every value are computed apart, so that they can spill",
+    says: None,
     order: ApplyOrder::TopDown,
     rewrite,
 };

@@ -33,7 +33,7 @@ use to_the_end::{FewRows, of_few_rows};
 /// Computes them so where what a partition may hold is not known to fit, and wherever a query begins again.
 pub(super) const WINDOW_SHARES: NodeRule = NodeRule {
     name: "window_shares",
-    says: "shares, conditions and frames of windows are computed so that they can spill",
+    says: None,
     order: ApplyOrder::TopDown,
     rewrite,
 };

@@ -158,13 +158,19 @@ impl TableScan {
         }
     }
 
-    fn queue(&self, plan: ScanPlan, config: &ConfigOptions) -> Arc<ScanQueue> {
-        let settings = config.extensions.get::<SessionSettings>();
-        let settings = settings.cloned().unwrap_or_default();
+    /// The query and the pipeline that its reads of segments are for.
+    pub(super) fn read_context(&self, settings: &SessionSettings) -> ScanContext {
         let mut context = ScanContext::new(settings.query_id, self.pipeline(), settings.template);
         context.populate = settings.populate;
         let cache = &self.env.cache;
         context.weight = cache.query_weight(settings.template, settings.priority);
+        context
+    }
+
+    fn queue(&self, plan: ScanPlan, config: &ConfigOptions) -> Arc<ScanQueue> {
+        let settings = config.extensions.get::<SessionSettings>();
+        let settings = settings.cloned().unwrap_or_default();
+        let context = self.read_context(&settings);
         let plan = ScanPlan {
             priority: settings.priority,
             weight: context.weight,
@@ -193,7 +199,7 @@ impl TableScan {
     }
 
     /// A number for this scan within its query, the same in every run of the template.
-    pub(super) fn pipeline(&self) -> u32 {
+    fn pipeline(&self) -> u32 {
         let mut hasher = DefaultHasher::new();
         (self.table.id, &self.columns, self.filters.len()).hash(&mut hasher);
         (self.numbers_rows, self.wanted.is_some()).hash(&mut hasher);

@@ -1,9 +1,20 @@
 //! What EXPLAIN says about a scan.
 
+use std::sync::Arc;
+
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_plan::ExecutionPlan;
+
 use super::source::TableScan;
 use crate::index::{AccessPath, Outcome};
 
 impl TableScan {
+    /// The scan that an operator is, if it is one of a table of the database.
+    pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<&Self> {
+        let leaf = plan.downcast_ref::<DataSourceExec>()?;
+        leaf.data_source().downcast_ref()
+    }
+
     /// What it reads and how, in parts with a name each, with the way that an execution took.
     pub fn described(&self, access: &AccessPath, outcome: &Outcome) -> Vec<String> {
         let fields = self.schema.fields().iter();

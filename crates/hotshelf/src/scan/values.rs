@@ -6,7 +6,6 @@ use std::iter::repeat;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
-use datafusion::common::config::ConfigOptions;
 use datafusion::datasource::source::DataSource;
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -151,17 +150,6 @@ impl TableScan {
         scan.partitions = self.env.workers(&scan.table, self.partitions);
         scan
     }
-
-    /// The scan that reads segments of it.
-    fn read_context(&self, config: &ConfigOptions) -> ScanContext {
-        let settings = config.extensions.get::<SessionSettings>();
-        let settings = settings.cloned().unwrap_or_default();
-        let mut context = ScanContext::new(settings.query_id, self.pipeline(), settings.template);
-        context.populate = settings.populate;
-        let cache = &self.env.cache;
-        context.weight = cache.query_weight(settings.template, settings.priority);
-        context
-    }
 }
 
 impl StoredValues {
@@ -188,7 +176,8 @@ impl StoredValues {
     ) -> QueryResult<BoxStream<'static, QueryResult<RecordBatch>>> {
         let batch_rows = context.session_config().batch_size();
         let (file, values) = &self.files[file_idx];
-        let reader = Arc::new(self.scan.read_context(context.session_config().options()));
+        let settings = SessionSettings::of(context.session_config());
+        let reader = Arc::new(self.scan.read_context(&settings));
         let columns = match values {
             FileValues::Elf(values) => {
                 let wanted = (self.scan.schema.field(0).data_type(), batch_rows);

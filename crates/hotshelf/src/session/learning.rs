@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use datafusion::common::JoinType;
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::filter::FilterExec;
@@ -188,8 +187,7 @@ impl<'a> TopJoin<'a> {
 
 /// Adds the tables that a plan reads: their folders and rows.
 fn add_tables(plan: &Arc<dyn ExecutionPlan>, tables: &mut BTreeMap<String, u64>) {
-    let source = plan.downcast_ref::<DataSourceExec>();
-    if let Some(scan) = source.and_then(|source| source.data_source().downcast_ref::<TableScan>()) {
+    if let Some(scan) = TableScan::of(plan) {
         tables.insert(scan.table.folder.clone(), scan.table.row_count());
     }
     let inside = [fallback(plan), shared_part(plan).map(|(_, part)| part)];

@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock};
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Statistics, internal_err};
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{Partitioning, PhysicalExpr};
@@ -167,9 +166,7 @@ pub(crate) fn survived(plan: &Arc<dyn ExecutionPlan>) -> Option<Survived> {
 pub(crate) fn is_narrowed(part: &Arc<dyn ExecutionPlan>) -> bool {
     let scan = match part.downcast_ref::<StarPipelineExec>() {
         Some(star) => Some(&star.star.scan),
-        None => part
-            .downcast_ref::<DataSourceExec>()
-            .and_then(|leaf| leaf.data_source().downcast_ref::<TableScan>()),
+        None => TableScan::of(part),
     };
     scan.is_some_and(TableScan::is_narrowed) || part.children().into_iter().any(is_narrowed)
 }

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
+use datafusion::common::ScalarValue;
 use datafusion::common::stats::Precision;
-use datafusion::common::{JoinType, ScalarValue};
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
@@ -20,6 +19,7 @@ use super::declined::Declined;
 use super::keys::KeyColumn;
 use super::matching::Matching;
 use crate::scan::TableScan;
+use crate::statistics::origin::joined_column;
 use crate::statistics::rows::expected;
 
 /// A build key with fewer distinct values than this share of its table's rows is not worth trying.
@@ -121,17 +121,11 @@ pub(super) fn has_fewer_rows(
 
 /// Rows of the largest table below a plan.
 pub(super) fn largest_table(plan: &Arc<dyn ExecutionPlan>) -> usize {
-    let own = table_scan(plan)
+    let own = TableScan::of(plan)
         .and_then(|scan| scan.table.statistics.num_rows.get_value().copied())
         .unwrap_or(0);
     let below = plan.children().into_iter().map(largest_table).max();
     own.max(below.unwrap_or(0))
-}
-
-fn table_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&TableScan> {
-    plan.downcast_ref::<DataSourceExec>()?
-        .data_source()
-        .downcast_ref::<TableScan>()
 }
 
 /// Whether a key is known to repeat in a build side.
@@ -143,7 +137,11 @@ pub(super) fn is_repeated(build: &Arc<dyn ExecutionPlan>, key: &Arc<dyn Physical
 /// Whether a column of a build side is known to repeat. What a join gives of a table's column repeats where that does,
 /// unless few rows remain, which are quickly joined in any way.
 fn repeats(plan: &Arc<dyn ExecutionPlan>, column: usize) -> bool {
-    match joined_column(plan, column) {
+    if let Some(input) = pass_through(plan) {
+        return repeats(input, column);
+    }
+    let join = plan.downcast_ref::<HashJoinExec>();
+    match join.and_then(|join| joined_column(join, column)) {
         Some((input, column)) => repeats(input, column),
         None => has_repeats(plan, column),
     }
@@ -152,30 +150,6 @@ fn repeats(plan: &Arc<dyn ExecutionPlan>, column: usize) -> bool {
 /// The same of a table's column.
 fn has_repeats(plan: &Arc<dyn ExecutionPlan>, column: usize) -> bool {
     distinct_share(plan, column).is_some_and(|share| share < DISTINCT_SHARE_MIN)
-}
-
-/// The input of a join that a column of its output is from, and its index there.
-fn joined_column(
-    plan: &Arc<dyn ExecutionPlan>,
-    column: usize,
-) -> Option<(&Arc<dyn ExecutionPlan>, usize)> {
-    if let Some(input) = pass_through(plan) {
-        return joined_column(input, column);
-    }
-    let join = plan.downcast_ref::<HashJoinExec>()?;
-    let column = match &join.projection {
-        Some(projection) => *projection.get(column)?,
-        None => column,
-    };
-    let left_columns = join.left().schema().fields().len();
-    match join.join_type() {
-        JoinType::RightSemi | JoinType::RightAnti => Some((join.right(), column)),
-        _ if column < left_columns => Some((join.left(), column)),
-        JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => {
-            Some((join.right(), column - left_columns))
-        }
-        _ => None,
-    }
 }
 
 /// Notes that a table's column repeats, where a build side passes its values through.
@@ -203,7 +177,7 @@ fn distinct_share(plan: &Arc<dyn ExecutionPlan>, column: usize) -> Option<f64> {
 
 /// The scan that a column comes from, and its index in the table, where the plan passes the column through.
 fn origin(plan: &Arc<dyn ExecutionPlan>, column: usize) -> Option<(&TableScan, usize)> {
-    if let Some(scan) = table_scan(plan) {
+    if let Some(scan) = TableScan::of(plan) {
         return Some((scan, *scan.columns.get(column)?));
     }
     if let Some(input) = pass_through(plan) {

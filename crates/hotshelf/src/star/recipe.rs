@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::FieldRef;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::datasource::source::{DataSource, DataSourceExec};
+use datafusion::datasource::source::DataSource;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal,
@@ -76,18 +76,14 @@ impl Star {
 
 /// The least share of its rows that the rest of the query needs of a scan below.
 fn share_needed(plan: &Arc<dyn ExecutionPlan>) -> f64 {
-    let source = plan.downcast_ref::<DataSourceExec>();
-    let scan = source.and_then(|source| source.data_source().downcast_ref::<TableScan>());
-    let own = scan.map_or(1.0, TableScan::share_needed);
+    let own = TableScan::of(plan).map_or(1.0, TableScan::share_needed);
     let inputs = plan.children().into_iter().map(share_needed);
     inputs.fold(own, f64::min)
 }
 
 fn any_scan(plan: &Arc<dyn ExecutionPlan>, is: &impl Fn(&TableScan) -> bool) -> bool {
-    let source = plan.downcast_ref::<DataSourceExec>();
-    let scan = source.and_then(|source| source.data_source().downcast_ref::<TableScan>());
     let mut inputs = plan.children().into_iter();
-    scan.is_some_and(is) || inputs.any(|input| any_scan(input, is))
+    TableScan::of(plan).is_some_and(is) || inputs.any(|input| any_scan(input, is))
 }
 
 /// The scan at the bottom of a build side; what is above it is added to the steps.
@@ -98,8 +94,8 @@ fn rows_below(plan: &Arc<dyn ExecutionPlan>, steps: &mut Vec<Step>) -> Option<Ro
     if plan.fetch().is_some() {
         return None;
     }
-    if let Some(source) = plan.downcast_ref::<DataSourceExec>() {
-        let rows = source.data_source().downcast_ref::<TableScan>()?.rows()?;
+    if let Some(scan) = TableScan::of(plan) {
+        let rows = scan.rows()?;
         return rows.filters.iter().all(is_plain).then_some(rows);
     }
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {

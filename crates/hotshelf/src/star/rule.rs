@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::UnKnownColumn;
@@ -139,11 +138,7 @@ fn hands_on(plan: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// Whether a plan is the scan of a large table that learns what joins need while the query runs.
 fn is_hinted(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    let Some(source) = plan.downcast_ref::<DataSourceExec>() else {
-        return false;
-    };
-    let scan = source.data_source().downcast_ref::<TableScan>();
-    scan.is_some_and(|scan| {
+    TableScan::of(plan).is_some_and(|scan| {
         let rows = scan.table.statistics.num_rows.get_value();
         rows.is_some_and(|rows| *rows >= HINTED_ROWS_MIN)
             && scan.waits_for_keys()

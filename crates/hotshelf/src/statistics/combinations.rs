@@ -77,18 +77,24 @@ impl Combinations {
             },
             None => Known::Never,
         };
-        let columns = ascending(columns);
-        let mut all = self.0.lock();
-        if all.len() < SETS_MAX || all.contains_key(&columns) {
-            all.insert(columns, known);
-        }
+        self.insert(columns, known, SETS_MAX);
     }
 
     /// The same where no plan has asked for it. Half of the places are for what plans ask for.
     pub fn learn_unasked(&self, columns: &[usize], combinations: f64, rows: u64) {
-        let is_known = self.0.lock().contains_key(&ascending(columns));
-        if is_known || self.0.lock().len() < SETS_MAX / 2 {
-            self.learn(columns, Some(combinations), rows);
+        let known = Known::Counted {
+            combinations,
+            rows: rows as f64,
+        };
+        self.insert(columns, known, SETS_MAX / 2);
+    }
+
+    /// Inserts what is new only while there are fewer than this many sets.
+    fn insert(&self, columns: &[usize], known: Known, sets_max: usize) {
+        let columns = ascending(columns);
+        let mut all = self.0.lock();
+        if all.len() < sets_max || all.contains_key(&columns) {
+            all.insert(columns, known);
         }
     }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use datafusion::common::JoinType;
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
@@ -33,8 +32,7 @@ pub(crate) fn aggregation(plan: &Arc<dyn ExecutionPlan>) -> Option<&AggregateExe
 
 /// The scan that a column's values are from, and the column's number in the table. Outer joins may have added NULL.
 pub(crate) fn origin(plan: &Arc<dyn ExecutionPlan>, column: usize) -> Option<(&TableScan, usize)> {
-    if let Some(source) = plan.downcast_ref::<DataSourceExec>() {
-        let scan = source.data_source().downcast_ref::<TableScan>()?;
+    if let Some(scan) = TableScan::of(plan) {
         return Some((scan, *scan.columns.get(column)?));
     }
     if let Some(join) = hash_join(plan) {
@@ -73,7 +71,10 @@ fn projected(projection: Option<&Arc<[usize]>>, column: usize) -> Option<usize> 
 }
 
 /// The input of a join that a column of its output is from, and its index there.
-fn joined_column(join: &HashJoinExec, column: usize) -> Option<(&Arc<dyn ExecutionPlan>, usize)> {
+pub(crate) fn joined_column(
+    join: &HashJoinExec,
+    column: usize,
+) -> Option<(&Arc<dyn ExecutionPlan>, usize)> {
     let column = projected(join.projection.as_ref(), column)?;
     let (left, right) = (join.left(), join.right());
     let left_columns = left.schema().fields().len();

@@ -1,5 +1,5 @@
 //! The keys of the build side as sets: those of each key column that a scan could test, and those of several columns
-//! together, which leave fewer rows where no column alone does.
+//! together, which leave fewer rows where no column alone does, and which star pipelines alone test.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use datafusion::error::Result as QueryResult;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
 use parking_lot::Mutex;
 
@@ -44,7 +45,8 @@ impl KeySets {
         let is_word = |(number, _): &&(usize, _)| is_key_type(spec.left.data_type(*number));
         let together: KeyColumns = keys.iter().filter(is_word).cloned().collect();
         let alone = keys.into_iter().map(|key| KeyColumns::from_iter([key]));
-        let together = Some(together).filter(|together| together.numbers.len() > 1);
+        let together =
+            Some(together).filter(|together| together.numbers.len() > 1 && has_star(join.right()));
         let columns: Vec<KeyColumns> = alone.chain(together).collect();
         let set = |columns: &KeyColumns| {
             let types = columns.numbers.iter();
@@ -99,6 +101,11 @@ impl KeySets {
         }
         tests
     }
+}
+
+/// Whether a plan is a star pipeline, or has one below.
+fn has_star(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.name() == "StarPipelineExec" || plan.children().into_iter().any(has_star)
 }
 
 impl KeyColumns {

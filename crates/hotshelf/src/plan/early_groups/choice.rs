@@ -72,15 +72,15 @@ fn of_padded(
         return Ok(Choice::Late(star()));
     }
     let rows = work(groups.rows(), settings);
-    let fewer = rows.map_or(0.0, |rows| rows.rows) / ROWS_PER_GROUP;
-    if groups.groups > fewer {
+    let rows = rows.filter(|rows| groups.groups * ROWS_PER_GROUP <= rows.rows);
+    let Some(rows) = rows else {
         return Ok(Choice::Late(many_groups(groups.groups)));
-    }
+    };
     let Some(grouped) = groups.grouped()? else {
         return Ok(Choice::Late(names()));
     };
     let joined = groups.with_others(grouped)?;
-    let way = way(groups.rows(), groups.groups, joined, settings);
+    let way = way(&rows, groups.groups, joined, settings);
     let keys = grouping.keys.clone();
     finished(way, all, |joined| {
         groups.values.merged(joined, keys, aggregate, Padded::Rows)
@@ -147,26 +147,27 @@ fn of_first(
     let (Some(values), Some(rows)) = (tables.values(first), tables.rows(first)?) else {
         return Ok(None);
     };
-    let row_count = work(&rows, settings).map_or(0.0, |rows| rows.rows);
-    if first.groups * ROWS_PER_GROUP > row_count {
+    let of_rows = work(&rows, settings);
+    let of_rows = of_rows.filter(|of_rows| first.groups * ROWS_PER_GROUP <= of_rows.rows);
+    let Some(of_rows) = of_rows else {
         return Ok(None);
-    }
-    let Some(grouped) = values.grouped(rows.clone(), &first.keys)? else {
+    };
+    let Some(grouped) = values.grouped(rows, &first.keys)? else {
         return Ok(None);
     };
     let joined = tables.with_others(first, grouped)?;
-    let way = joined.and_then(|joined| way(&rows, first.groups, joined, settings));
+    let way = joined.and_then(|joined| way(&of_rows, first.groups, joined, settings));
     Ok(way.map(|way| (values, way)))
 }
 
 /// The cost of groups of rows and of joins with them.
 fn way(
-    rows: &LogicalPlan,
+    rows: &JoinWork,
     groups: f64,
     joined: LogicalPlan,
     settings: &SessionSettings,
 ) -> Option<Way> {
-    let (rows, after) = (work(rows, settings)?, work(&joined, settings)?);
+    let after = work(&joined, settings)?;
     let grouped = GROUPED_ROW * rows.rows + GROUP * groups;
     let cost = rows.cost + grouped + after.cost + GROUPED_ROW * after.rows;
     Some(Way { joined, cost })

@@ -29,7 +29,7 @@ const GROUPS_PER_ROW: f64 = 4.0;
 /// Takes columns that depend on a group key after the limit.
 pub(super) const LATE_COLUMNS: NodeRule = NodeRule {
     name: "late_columns",
-    says: "columns that depend on a key are read for the groups that the limit leaves",
+    says: Some("columns that depend on a key are read for the groups that the limit leaves"),
     order: ApplyOrder::TopDown,
     rewrite,
 };
