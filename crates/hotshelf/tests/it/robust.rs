@@ -259,7 +259,7 @@ fn endless() -> Vec<String> {
         "SELECT count(*) FROM big x JOIN big y ON x.one = y.one AND x.a + y.a < 0",
         "SELECT count(*) FROM big x, big y WHERE x.a + y.b > 5",
         "SELECT count(*) FROM big x, big y WHERE x.a + y.a < 0",
-        "SELECT x.b, sum(y.a) FROM big x JOIN big y ON x.b = y.b GROUP BY x.b",
+        "SELECT x.b, max(x.a * y.a) FROM big x JOIN big y ON x.b = y.b GROUP BY x.b",
         "SELECT count(*) FROM big x WHERE EXISTS (SELECT 1 FROM big y WHERE y.one = x.one AND y.a < -x.a)",
         "SELECT count(*) FROM big x WHERE NOT EXISTS (SELECT 1 FROM big y WHERE y.b = x.b AND y.a * x.a < 0)",
         "SELECT count(*) FROM big x WHERE EXISTS (SELECT 1 FROM big y WHERE y.a * x.a < 0)",
