@@ -3,6 +3,8 @@
 //! It only steers plans: a file that is damaged or of another database does not count, and none may be there. Nothing
 //! waits for the disk: a power cut may cost what was learned, not more.
 
+use std::fs::File;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use hotshelf_tier::Corruption;
@@ -22,10 +24,7 @@ const BYTES_MAX: u64 = 64 << 20;
 pub fn read(store: &Store) -> Option<Vec<u8>> {
     let (root, database) = (store.root(), store.catalog().last().database);
     let path = root.join(LEARNED);
-    // Not a pipe, which would be waited for.
-    let found = root.real(&path).metadata().ok();
-    let found = found.filter(std::fs::Metadata::is_file)?;
-    let content = match found.len() {
+    let content = match file_bytes(root, &path)? {
         0..=BYTES_MAX => root
             .read(&path)
             .and_then(|bytes| Ok(decode(&path, &bytes, database)?)),
@@ -34,6 +33,13 @@ pub fn read(store: &Store) -> Option<Vec<u8>> {
     content
         .inspect_err(|error| tracing::warn!(%error, "what queries showed before is not used"))
         .ok()
+}
+
+/// The length of a file. None if there is none: a pipe would be waited for.
+fn file_bytes(root: &Root, path: &Path) -> Option<u64> {
+    let found = root.real(path).metadata().ok();
+    let found = found.filter(std::fs::Metadata::is_file)?;
+    Some(found.len())
 }
 
 /// Writes it, unless the file has it already or the store is temporary or can only be read.
@@ -50,10 +56,19 @@ pub fn write(store: &Store, content: &[u8]) -> Result<()> {
 
 fn replace(root: &Root, bytes: &[u8]) -> Result<()> {
     let [path, temporary]: [PathBuf; 2] = [LEARNED, LEARNED_TEMPORARY].map(|name| root.join(name));
-    if root.read(&path).is_ok_and(|found| found == bytes) {
+    let is_as_long = file_bytes(root, &path) == Some(bytes.len() as u64);
+    if is_as_long && root.read(&path).is_ok_and(|found| found == bytes) {
         return Ok(());
     }
-    let written = std::fs::write(root.real(&temporary), bytes);
+    // What is left there is not written to: it may be a pipe, or lead elsewhere.
+    match std::fs::remove_file(root.real(&temporary)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(StoreError::io("remove", &temporary)(error));
+        }
+        _ => {}
+    }
+    let file = File::create_new(root.real(&temporary));
+    let written = file.and_then(|mut file| file.write_all(bytes));
     written.map_err(StoreError::io("write", &temporary))?;
     let renamed = std::fs::rename(root.real(&temporary), root.real(&path));
     renamed.map_err(StoreError::io("rename", &temporary))
@@ -106,6 +121,26 @@ mod tests {
             damaged[at] ^= 1;
             assert!(decode(path, &damaged, 9).is_err() && decode(path, &bytes[..at], 9).is_err());
         }
+    }
+
+    #[test]
+    fn pipes_are_not_waited_for_and_large_files_are_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(&folder.path().join("db"), true).unwrap();
+        let root = store.root();
+        for name in [LEARNED, LEARNED_TEMPORARY] {
+            let path = root.real(&root.join(name));
+            drop(std::fs::remove_file(&path));
+            let made = std::process::Command::new("mkfifo").arg(&path).status();
+            assert!(made.unwrap().success());
+            write(&store, name.as_bytes()).unwrap();
+            assert_eq!(read(&store).as_deref(), Some(name.as_bytes()));
+        }
+        let file = File::create(root.real(&root.join(LEARNED))).unwrap();
+        file.set_len(BYTES_MAX + 1).unwrap();
+        assert_eq!(read(&store), None);
+        write(&store, b"less").unwrap();
+        assert_eq!(read(&store).as_deref(), Some(&b"less"[..]));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod key_ranges;
 mod key_sets;
+mod listeners;
 mod rest;
 mod small_batches;
 mod spec;

@@ -20,7 +20,7 @@ use datafusion::logical_expr::{Aggregate, Expr, JoinType, LogicalPlan, LogicalPl
 use datafusion::optimizer::ApplyOrder;
 
 use super::expressions::is_wide;
-use super::join_order::join_work;
+use super::join_order::{join_work, rows_cannot_fail};
 use super::node_rule::NodeRule;
 use crate::settings::SessionSettings;
 use choice::{Choice, ROWS_MIN, ROWS_PER_GROUP};
@@ -43,6 +43,10 @@ fn rewrite(plan: &LogicalPlan, settings: &SessionSettings) -> QueryResult<Option
     let Some(grouping) = Grouping::of(aggregate)? else {
         return Ok(None);
     };
+    // Keys of joins may spare a scan the row for which a condition fails, but not below groups.
+    if !rows_cannot_fail(grouping.input) {
+        return Ok(None);
+    }
     // A name of the plan may be a name of a table's column.
     let logged = |early: QueryResult<Option<Choice>>| {
         let early = early.inspect_err(|error| tracing::debug!(%error, "groups are not made early"));

@@ -16,7 +16,7 @@ pub(super) fn steps(row_count: usize) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// A key column. Differences of its words are differences of keys, modulo 2^64.
-pub(super) struct KeyColumn {
+pub(crate) struct KeyColumn {
     words: Vec<u64>,
     /// Turns the order of words into that of keys.
     sign: u64,

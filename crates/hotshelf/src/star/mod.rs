@@ -66,6 +66,7 @@ mod worker;
 
 pub(crate) use exec::{fallback, is_narrowed, survived, with_fallback};
 pub(crate) use in_keys::{InKeys, KeyCollector, key_words};
+pub(crate) use keys::KeyColumn;
 pub(crate) use narrow::{parts_of, replace_columns};
 pub(crate) use rule::FuseStarPipelines;
 pub(crate) use tallies::sum_overflow;

@@ -19,8 +19,11 @@ use datafusion_functions_aggregate_common::min_max::{MaxAccumulator, MinAccumula
 use parking_lot::Mutex;
 
 use super::key_sets::KeySets;
+use super::listeners::Listeners;
 use super::spec::Spec;
 use crate::index::JOIN_KEYS_MAX;
+use crate::scan::is_key_type;
+use crate::star::KeyColumn;
 
 /// Build sides with more rows are not searched for different keys.
 const KEY_ROWS_MAX: usize = 1 << 16;
@@ -60,7 +63,10 @@ struct KeyRange {
 #[derive(Default)]
 struct FewKeys {
     row_count: usize,
-    keys: HashSet<ScalarValue>,
+    keys: Vec<ScalarValue>,
+    /// The same, to find them: as words where they have them.
+    words: HashSet<u64>,
+    others: HashSet<ScalarValue>,
 }
 
 impl KeyRanges {
@@ -73,6 +79,10 @@ impl KeyRanges {
             return Ok(None);
         };
         if join.null_aware {
+            return Ok(None);
+        }
+        let listeners = Listeners::of(join.right(), &filter)?;
+        if !listeners.are_some {
             return Ok(None);
         }
         let nulls_are_equal = join.null_equality() == NullEquality::NullEqualsNull;
@@ -96,7 +106,7 @@ impl KeyRanges {
             filter,
             others,
             state,
-            sets: KeySets::of(join, spec),
+            sets: KeySets::of(join, spec, &listeners),
         }))
     }
 
@@ -194,14 +204,46 @@ impl KeyRange {
 impl FewKeys {
     fn add(&mut self, column: &ArrayRef) -> QueryResult<()> {
         self.row_count = self.row_count.saturating_add(column.len());
+        match is_key_type(column.data_type()) {
+            true => self.add_words(column)?,
+            false => self.add_others(column)?,
+        }
+        if !self.are_all() {
+            *self = Self {
+                row_count: usize::MAX,
+                ..Self::default()
+            };
+        }
+        Ok(())
+    }
+
+    fn add_words(&mut self, column: &ArrayRef) -> QueryResult<()> {
+        if !self.are_all() {
+            return Ok(());
+        }
+        let words = KeyColumn::new(column)?;
+        for (word, row) in words.words(0..words.len()) {
+            if self.words.insert(word) {
+                let key = ScalarValue::try_from_array(column, row as usize)?;
+                self.keys.push(key);
+                if !self.are_all() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_others(&mut self, column: &ArrayRef) -> QueryResult<()> {
         let present = (0..column.len()).filter(|row| column.is_valid(*row));
         for row in present {
             if !self.are_all() {
-                self.keys = HashSet::new();
-                self.row_count = usize::MAX;
                 break;
             }
-            self.keys.insert(ScalarValue::try_from_array(column, row)?);
+            let key = ScalarValue::try_from_array(column, row)?;
+            if self.others.insert(key.clone()) {
+                self.keys.push(key);
+            }
         }
         Ok(())
     }

@@ -10,10 +10,10 @@ use datafusion::error::Result as QueryResult;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
 use parking_lot::Mutex;
 
+use super::listeners::Listeners;
 use super::spec::Spec;
 use crate::scan::is_key_type;
 use crate::star::{InKeys, KeyCollector, key_words};
@@ -38,7 +38,7 @@ struct KeyColumns {
 
 impl KeySets {
     /// Sets without keys yet.
-    pub fn of(join: &HashJoinExec, spec: &Spec) -> Self {
+    pub fn of(join: &HashJoinExec, spec: &Spec, listeners: &Listeners) -> Self {
         let pairs = spec.join.on.iter().zip(join.on());
         let keys = pairs.map(|((number, _), (_, other))| (*number, other.clone()));
         let keys: Vec<(usize, Arc<dyn PhysicalExpr>)> = keys.collect();
@@ -46,7 +46,7 @@ impl KeySets {
         let together: KeyColumns = keys.iter().filter(is_word).cloned().collect();
         let alone = keys.into_iter().map(|key| KeyColumns::from_iter([key]));
         let together =
-            Some(together).filter(|together| together.numbers.len() > 1 && has_star(join.right()));
+            Some(together).filter(|together| together.numbers.len() > 1 && listeners.have_star);
         let columns: Vec<KeyColumns> = alone.chain(together).collect();
         let set = |columns: &KeyColumns| {
             let types = columns.numbers.iter();
@@ -101,11 +101,6 @@ impl KeySets {
         }
         tests
     }
-}
-
-/// Whether a plan is a star pipeline, or has one below.
-fn has_star(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.name() == "StarPipelineExec" || plan.children().into_iter().any(has_star)
 }
 
 impl KeyColumns {

@@ -106,7 +106,12 @@ fn of_tables(
         return Ok(None);
     };
     let Some((first, values, way)) = cheapest(&tables, &firsts, &all, settings)? else {
-        return Ok(Some(Choice::Late(many_groups(fewest.groups))));
+        let has_room = firsts.iter().any(|first| tables.values(first).is_some());
+        let reason = match has_room {
+            true => many_groups(fewest.groups),
+            false => "sums of some groups might have no room in their type".into(),
+        };
+        return Ok(Some(Choice::Late(reason)));
     };
     let keys = tables.last_keys(first)?;
     let merged = |joined| values.merged(joined, keys, aggregate, Padded::Never);

@@ -42,16 +42,13 @@ pub(super) struct First {
 }
 
 impl<'a> Tables<'a> {
-    /// None where statistics are missing, or something may fail for rows that other tables drop.
+    /// None where statistics are missing, or what is computed may fail for rows that other tables drop.
     pub fn of(
         tree: &'a LogicalPlan,
         keys: &'a [Expr],
         calls: &'a [AggregateFunction],
     ) -> Option<Self> {
         let joins = Joins::of(tree).filter(|joins| joins.relations.len() <= TABLES_MAX)?;
-        if !joins.relations.iter().all(|table| can_join_first(table)) {
-            return None;
-        }
         let estimates = joins.relations.iter().map(|table| estimate(table));
         let estimates = estimates.collect::<Option<Vec<_>>>()?;
         let side = |expr: &'a Expr| Some((RelSet::of(joins.relation_of(expr)?), expr));
@@ -312,41 +309,6 @@ fn joined(
     };
     let tested = Filter::try_new(predicate, Arc::new(plan))?;
     Ok(Some(LogicalPlan::Filter(tested)))
-}
-
-/// Whether nothing in a part fails that may now be computed for rows that its joins keep and others drop: the order of
-/// joins would test it last, but not below groups.
-fn can_join_first(plan: &LogicalPlan) -> bool {
-    match plan {
-        LogicalPlan::Join(join) => {
-            let keys = join.on.iter().flat_map(|(left, right)| [left, right]);
-            let mut exprs = keys.chain(&join.filter);
-            exprs.all(|expr| cannot_fail(expr, &join.schema))
-                && can_join_first(&join.left)
-                && can_join_first(&join.right)
-        }
-        LogicalPlan::Filter(filter) if has_joins(&filter.input) => {
-            cannot_fail(&filter.predicate, filter.input.schema()) && can_join_first(&filter.input)
-        }
-        LogicalPlan::Projection(projection) if has_joins(&projection.input) => {
-            let schema = projection.input.schema();
-            let mut exprs = projection.expr.iter();
-            exprs.all(|expr| cannot_fail(expr, schema)) && can_join_first(&projection.input)
-        }
-        LogicalPlan::SubqueryAlias(alias) => can_join_first(&alias.input),
-        _ => true,
-    }
-}
-
-/// Whether a part is of joins, under filters and projections.
-fn has_joins(plan: &LogicalPlan) -> bool {
-    match plan {
-        LogicalPlan::Join(_) => true,
-        LogicalPlan::Filter(_) | LogicalPlan::Projection(_) | LogicalPlan::SubqueryAlias(_) => {
-            plan.inputs().into_iter().any(has_joins)
-        }
-        _ => false,
-    }
 }
 
 /// Whether rows may be grouped by an expression before others are joined. Equal floats may differ in what is computed

@@ -29,7 +29,7 @@ mod tree;
 pub(super) use estimate::{Estimate, estimate};
 pub(super) use joined_keys::wants_unique;
 pub(super) use rel_set::RelSet;
-pub(super) use safe::cannot_fail;
+pub(super) use safe::{cannot_fail, rows_cannot_fail};
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result as QueryResult;

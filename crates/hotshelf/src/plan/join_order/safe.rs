@@ -4,7 +4,7 @@ use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator};
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator};
 
 /// Whether an expression gives a value whatever its columns are, and always the same. A division, or a cast of text to
 /// a number, may fail for a row that another join drops.
@@ -20,7 +20,40 @@ pub(crate) fn cannot_fail(expr: &Expr, schema: &DFSchema) -> bool {
     visited.is_ok() && safe
 }
 
-/// The same for the topmost operation.
+/// Whether nothing fails that scans, joins and what lies between them compute, whatever rows they have.
+pub(crate) fn rows_cannot_fail(plan: &LogicalPlan) -> bool {
+    let inputs = || plan.inputs().into_iter().all(rows_cannot_fail);
+    match plan {
+        LogicalPlan::Join(join) => {
+            let mut keys = join.on.iter();
+            let are_safe = |(left, right): &(Expr, Expr)| {
+                cannot_fail(left, join.left.schema()) && cannot_fail(right, join.right.schema())
+            };
+            let mut tests = join.filter.iter();
+            keys.all(are_safe) && tests.all(|test| cannot_fail(test, &join.schema)) && inputs()
+        }
+        LogicalPlan::Filter(filter) => {
+            cannot_fail(&filter.predicate, filter.input.schema()) && inputs()
+        }
+        LogicalPlan::Projection(projection) => {
+            let schema = projection.input.schema();
+            let mut exprs = projection.expr.iter();
+            exprs.all(|expr| cannot_fail(expr, schema)) && inputs()
+        }
+        LogicalPlan::TableScan(scan) => {
+            let name = scan.table_name.clone();
+            let schema = DFSchema::try_from_qualified_schema(name, &scan.source.schema());
+            let mut filters = scan.filters.iter();
+            scan.filters.is_empty()
+                || schema.is_ok_and(|schema| filters.all(|test| cannot_fail(test, &schema)))
+        }
+        LogicalPlan::SubqueryAlias(_) | LogicalPlan::Union(_) => inputs(),
+        // What is computed of all rows fails in any case.
+        _ => true,
+    }
+}
+
+/// Whether the topmost operation of an expression cannot fail.
 fn is_safe(expr: &Expr, schema: &DFSchema) -> bool {
     match expr {
         Expr::Column(_)
