@@ -4,12 +4,14 @@ are those of queries with another number at each repeat.
     python small_queries.py --hotshelf 'hotshelf shell --threads 2'
 
 A table of a million rows is made in a temporary database. Each query is asked `--repeats` times in a row; seconds are medians.
-The round trip to the shell is part of Hotshelf's; `SELECT 1` shows what it takes at most.
+The round trip to the shell is part of Hotshelf's; `SELECT 1` shows what it takes at most. "Planning" is the processor time of the
+threads that parse and plan, of the same query again and of other values (Linux counts it in /proc).
 """
 
 import argparse
 import statistics
 import time
+from pathlib import Path
 
 from shell import Shell
 
@@ -39,6 +41,25 @@ def median(run, repeats):
     return statistics.median(seconds)
 
 
+def planning_seconds(process):
+    """Processor time of the threads that parse and plan, so far."""
+    seconds = 0.0
+    for thread in Path(f"/proc/{process.pid}/task").iterdir():
+        try:
+            if (thread / "comm").read_text().startswith("hotshelf-plan"):
+                seconds += int((thread / "schedstat").read_text().split()[0]) / 1e9
+        except OSError:
+            continue  # it has ended
+    return seconds
+
+
+def planning(process, run, repeats):
+    """Median seconds of a run, and what each took to be planned."""
+    before = planning_seconds(process)
+    seconds = median(run, repeats)
+    return seconds, (planning_seconds(process) - before) / repeats
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hotshelf", required=True)
@@ -55,17 +76,18 @@ def main():
     shell.ask("CREATE TABLE d AS SELECT value AS g FROM range(1000); SELECT 1")
     connection.execute("CREATE TABLE i AS SELECT * FROM t")
     shell.ask("CREATE TABLE i AS SELECT * FROM t; CREATE INDEX by_k ON i USING elf (k, g); SELECT 1")
-    print("| query | plan made ms | plan kept ms | other values ms | DuckDB ms |\n|---|---|---|---|---|")
+    print("| query | plan made ms | plan kept ms | other values ms | DuckDB ms | planning ms | of other values |\n|---|---|---|---|---|---|---|")
     for name, query in QUERIES.items():
         shell.ask("SET hotshelf.keep_plans = off; SELECT 1")
         made = median(lambda _: shell.ask(text(query)), arguments.repeats)
         shell.ask("SET hotshelf.keep_plans = on; SELECT 1")
         shell.ask(text(query))
-        kept = median(lambda _: shell.ask(text(query)), arguments.repeats)
+        kept, planned = planning(shell.process, lambda _: shell.ask(text(query)), arguments.repeats)
         shell.ask(text(query, arguments.repeats + 1))
-        others = median(lambda repeat: shell.ask(text(query, repeat + 1)), arguments.repeats)
+        other_values = lambda repeat: shell.ask(text(query, repeat + 1))
+        others, filled = planning(shell.process, other_values, arguments.repeats)
         theirs = median(lambda repeat: connection.execute(text(query, repeat)).fetchall(), arguments.repeats)
-        columns = " | ".join(f"{seconds * 1e3:.2f}" for seconds in (made, kept, others, theirs))
+        columns = " | ".join(f"{seconds * 1e3:.2f}" for seconds in (made, kept, others, theirs, planned, filled))
         print(f"| {name} | {columns} |", flush=True)
 
 
