@@ -25,6 +25,7 @@ use super::carried_keys::carried_keys;
 use super::chosen_sides::expected_join;
 use super::decisions::{all_shown, megabytes, wanted_of};
 use super::keyless_joins::by_a_constant;
+use super::padded_rows::ForgetExec;
 use super::replace_operators;
 use crate::operators::{SpillingAggregateExec, SpillingHashJoinExec, aggregate_name, join_name};
 use crate::past_runs::ExpectedJoin;
@@ -90,7 +91,9 @@ fn why_joined(join: &HashJoinExec, is_keyless: bool, bytes: u64) -> QueryResult<
     if is_keyless {
         return Ok((!is_sure_to_be_built(join.left(), bytes)?).then_some(Why::NotSure));
     }
-    if SpillingHashJoinExec::is_quick(join)? {
+    // What Hotshelf's joins come to has to be sorted where an order was kept.
+    let keeps_order = join.output_ordering().is_some() && whole_sort(join.right()).is_none();
+    if !keeps_order && SpillingHashJoinExec::is_quick(join)? {
         return Ok(Some(Why::Quick));
     }
     Ok((!may_be_built(join.left(), bytes)?).then_some(Why::Large))
@@ -259,22 +262,40 @@ fn own_join(
     join: &HashJoinExec,
     expected: Option<ExpectedJoin>,
 ) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
-    if let (Some(sort), Some(order)) = (
-        join.right().downcast_ref::<SortExec>(),
-        node.output_ordering(),
-    ) && sort.fetch().is_none()
-    {
+    let Some(order) = node.output_ordering() else {
+        return in_its_partition(node, join, expected);
+    };
+    let right = match whole_sort(join.right()) {
         // The engine sorts the smaller input where that sorts the output, too.
-        let unsorted = vec![join.left().clone(), sort.input().clone()];
-        let unsorted = replace_children_if_necessary(node.clone(), unsorted)?;
-        let Some(own) = SpillingHashJoinExec::replacing(&unsorted)? else {
-            return Ok(None);
-        };
-        let sorted = SortExec::new(order.clone(), Arc::new(own.expecting(expected)));
-        return Ok(Some(Arc::new(
-            sorted.with_preserve_partitioning(sort.preserve_partitioning()),
-        )));
-    }
+        Some(sort) => sort.input(),
+        None => join.right(),
+    };
+    let right = match right.output_ordering() {
+        Some(_) => Arc::new(ForgetExec::new(right.clone())),
+        None => right.clone(),
+    };
+    let unordered = vec![join.left().clone(), right];
+    let unordered = replace_children_if_necessary(node.clone(), unordered)?;
+    let own = in_its_partition(&unordered, join, expected)?;
+    Ok(own.map(|own| {
+        let partitions = own.output_partitioning().partition_count();
+        let sorted = SortExec::new(order.clone(), own);
+        Arc::new(sorted.with_preserve_partitioning(partitions > 1)) as _
+    }))
+}
+
+/// A sort of all rows.
+fn whole_sort(plan: &Arc<dyn ExecutionPlan>) -> Option<&SortExec> {
+    let sort = plan.downcast_ref::<SortExec>();
+    sort.filter(|sort| sort.fetch().is_none())
+}
+
+/// Hotshelf's join in place of one that keeps no order, with the rows in the partitions that were promised.
+fn in_its_partition(
+    node: &Arc<dyn ExecutionPlan>,
+    join: &HashJoinExec,
+    expected: Option<ExpectedJoin>,
+) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
     let Some(own) = SpillingHashJoinExec::replacing(node)? else {
         return Ok(None);
     };

@@ -70,8 +70,8 @@ enum Reason {
     Groups { groups: f64, rows: f64 },
     /// Bytes of values, and the most that one aggregation should keep.
     Bytes { kept: f64, most: u64 },
-    /// It is grouped, or its rows are not those of a scan.
-    NotCheap,
+    /// It is grouped, or its rows are not those of a scan: bytes of values, and how many rows are in how many groups.
+    NotCheap { kept: f64, groups: f64, rows: f64 },
 }
 
 impl Choice {
@@ -95,9 +95,11 @@ impl Choice {
                 megabytes(kept),
                 megabytes(most as f64)
             ),
-            Reason::NotCheap => {
-                "they have groups, or reading their rows again takes more than a scan".to_owned()
-            }
+            Reason::NotCheap { kept, groups, rows } => format!(
+                "they have groups, or reading their rows again takes more than a scan; their values take about {}, \
+                 and about {rows:.0} rows are in about {groups:.0} groups",
+                megabytes(kept)
+            ),
         };
         format!("{functions}: {how}, as {reason}")
     }
@@ -290,22 +292,27 @@ fn choose(
     let Some(input) = estimate(&aggregate.input) else {
         return because(settings.operators == Use::Always, Reason::Unknown);
     };
+    let groups = aggregate.group_expr.iter();
+    let plain = groups.filter(|key| matches!(key, Expr::Column(_)));
+    let groups = plain.map(|key| input.of_expr(key, schema).distinct);
+    let groups = groups.product::<f64>().max(1.0);
+    let rows = input.rows;
+    // Groups of few rows are written to disk with their values.
+    let are_few = groups * GROUP_ROWS_MIN <= rows.max(GROUP_ROWS_MIN);
     if settings.operators == Use::Always {
-        let groups = aggregate.group_expr.iter();
-        let plain = groups.filter(|key| matches!(key, Expr::Column(_)));
-        let groups = plain.map(|key| input.of_expr(key, schema).distinct);
-        let groups = groups.product::<f64>().max(1.0);
-        let rows = input.rows;
-        let is_apart = groups * GROUP_ROWS_MIN <= rows.max(GROUP_ROWS_MIN);
-        return because(is_apart, Reason::Groups { groups, rows });
+        return because(are_few, Reason::Groups { groups, rows });
     }
     let kept = parts.iter().map(|part| part.kept_bytes(&input, schema));
     let kept = kept.sum::<QueryResult<f64>>()?;
-    let most = settings.operator_bytes_max() / GROUP_PARTS;
+    let all = settings.operator_bytes_max();
+    let most = all / GROUP_PARTS;
     let is_large = kept > most as f64;
     let is_cheap = is_scan(&aggregate.input) && aggregate.group_expr.is_empty();
     match is_large && !is_cheap {
-        true => because(false, Reason::NotCheap),
+        true => {
+            let is_apart = are_few && kept > all as f64;
+            because(is_apart, Reason::NotCheap { kept, groups, rows })
+        }
         false => because(is_large, Reason::Bytes { kept, most }),
     }
 }

@@ -157,8 +157,8 @@ fn by_counts(window: &Window) -> QueryResult<Option<LogicalPlan>> {
         // Constants that were folded left a name.
         let expr = expr.clone().unalias();
         let output = match (share_of(&expr), of_few_rows(&expr)) {
-            (Some((share, params)), _) => value_of(share, params, &mut first)?,
-            (None, Some(FewRows::Here(function))) => first.column_of(function.into()),
+            (Some((share, params)), _) => value_of(share, params, &mut layers)?,
+            (None, Some(FewRows::Here(function))) => layers.column_of(function.into()),
             (
                 None,
                 Some(FewRows::ByNumber {
@@ -169,15 +169,16 @@ fn by_counts(window: &Window) -> QueryResult<Option<LogicalPlan>> {
                 let params = &function.params;
                 let order_by = params.order_by.clone();
                 let number = over(params, row_number_udwf().into(), Vec::new(), order_by);
-                let number = first.column_of(number);
+                let number = layers.first.column_of(number);
                 // The one is the other's reverse also in where NULLs would be: `ForgetBelowPaddedRows` looks at that.
                 function.params.order_by = vec![number.sort(!descending, descending)];
-                later.column_of(function.into())
+                layers.later.column_of(function.into())
             }
-            (None, None) => first.column_of(expr),
+            (None, None) => layers.column_of(expr),
         };
         outputs.push(output.alias_qualified(qualifier.cloned(), field.name()));
     }
+    let Layers { first, later, .. } = layers;
     let names = first.names.iter().chain(&later.names);
     let names: HashSet<&str> = names.map(String::as_str).collect();
     let are_apart = names.len() == first.names.len() + later.names.len()
@@ -216,6 +217,32 @@ impl Functions {
     }
 }
 
+/// Functions that are computed one after the other.
+struct Layers<'a> {
+    first: Functions,
+    /// Of what the first come to.
+    later: Functions,
+    has_peers: &'a dyn Fn(&Expr) -> bool,
+}
+
+impl Layers<'_> {
+    fn column_of(&mut self, function: Expr) -> Expr {
+        match &function {
+            Expr::WindowFunction(of_peers) if (self.has_peers)(&function) => {
+                let peers::UpToRow {
+                    function,
+                    number,
+                    of_last,
+                } = peers::up_to_row(of_peers);
+                let value = self.first.column_of(function);
+                let number = self.first.column_of(number);
+                self.later.column_of(of_last(value, number))
+            }
+            _ => self.first.column_of(function),
+        }
+    }
+}
+
 /// A function of all rows up to a row and its equals in an order, or of all rows where there is none.
 fn over(
     params: &WindowFunctionParams,
@@ -239,7 +266,7 @@ fn over(
 fn value_of(
     share: Share,
     params: &WindowFunctionParams,
-    functions: &mut Functions,
+    functions: &mut Layers,
 ) -> QueryResult<Expr> {
     let in_order = |fun| over(params, fun, Vec::new(), params.order_by.clone());
     let counted = |order_by| over(params, count_udaf().into(), vec![lit(1_i64)], order_by);

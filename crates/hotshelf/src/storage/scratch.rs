@@ -9,6 +9,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -81,12 +82,19 @@ impl ScratchFolder {
             let number = std::collections::hash_map::RandomState::new().hash_one(name);
             let path = place.join(format!("{name}{number:016x}"));
             match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => {
-                    let folder = (name == SPILL).then(|| locked(&path)).transpose()?;
+                Ok(()) if name != SPILL => {
                     return Ok(Self {
                         path,
-                        _folder: folder,
+                        _folder: None,
                     });
+                }
+                Ok(()) => {
+                    if let Some(folder) = locked(&path)? {
+                        return Ok(Self {
+                            path,
+                            _folder: Some(folder),
+                        });
+                    }
                 }
                 Err(error) => taken = Some(error),
             }
@@ -111,11 +119,18 @@ impl Drop for ScratchFolder {
     }
 }
 
-/// Opens a folder and locks it, where folders can be locked. Elsewhere it stays: it may be in use.
-fn locked(path: &Path) -> Result<File> {
-    let folder = File::open(path).map_err(Error::io("open", path))?;
-    flock(&folder, FlockOperation::NonBlockingLockExclusive).ok();
-    Ok(folder)
+/// Opens a new folder and locks it, where folders can be locked. Elsewhere it stays: it may be in use. `None`: another
+/// process found it before it was locked, and removes it.
+fn locked(path: &Path) -> Result<Option<File>> {
+    let folder = match File::open(path) {
+        Ok(folder) => folder,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io("open", path)(error)),
+    };
+    if flock(&folder, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        return Ok(None);
+    }
+    Ok(path.exists().then_some(folder))
 }
 
 fn remove_abandoned(place: &Path, name: &str) {
@@ -163,5 +178,21 @@ mod tests {
         let path = living.path().to_owned();
         drop(living);
         assert!(!path.exists() && second.path().exists());
+    }
+
+    #[test]
+    fn folders_that_are_made_at_once_stay() {
+        let place = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let folder = ScratchFolder::create(place.path(), SPILL).unwrap();
+                        std::fs::write(folder.path().join("rows"), "x").unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
     }
 }

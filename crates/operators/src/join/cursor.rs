@@ -4,7 +4,7 @@ use arrow_array::{Array, BooleanArray, RecordBatch, UInt32Array};
 
 use super::layout::heap_value;
 use super::part::place;
-use super::plan::{BuildRows, Plan, ProbeRows};
+use super::plan::{BuildRows, OUTPUT_BYTES, Plan, ProbeRows};
 use super::rounds::Rounds;
 use super::spec::{Side, Single};
 use super::table::{Candidates, Tables};
@@ -13,16 +13,12 @@ use crate::{Result, Stop, TableShelf};
 
 /// Rows of the build side that are looked at for pairs to test before others have their turn.
 const LOOKS_MAX: u64 = 1 << 20;
-/// Rows of a batch of output, at most.
-const OUTPUT_ROWS: usize = 8192;
-/// Bytes of strings and nested values in a batch of output, beyond which no row is added to it.
-const OUTPUT_BYTES: usize = 2 << 20;
 /// Rows of a table that are looked at before it is seen whether the thread should stop.
 const SCAN_CHECK_ROWS: usize = 1 << 16;
 
 /// Whether a batch of build rows may have more bytes in heaps than it should: only then are they added up.
-fn may_be_long(tables: &Tables) -> bool {
-    tables.layout.heap_bytes_max() * OUTPUT_ROWS > OUTPUT_BYTES
+fn may_be_long(tables: &Tables, plan: &Plan) -> bool {
+    tables.layout.heap_bytes_max() * plan.output_rows > OUTPUT_BYTES
 }
 
 /// Who probes what.
@@ -144,9 +140,9 @@ impl Cursor {
     fn find_pairs(&mut self, probing: Probing) {
         let tables = probing.tables;
         if self.candidates.are_pairs {
-            let is_narrow = self.rows.value_bytes.is_none() && !may_be_long(tables);
+            let is_narrow = self.rows.value_bytes.is_none() && !may_be_long(tables, probing.plan);
             return match is_narrow && self.candidates.are_single {
-                true => self.take_pairs(),
+                true => self.take_pairs(probing.plan.output_rows),
                 false => self.find_equal(probing, |_, _| true),
             };
         }
@@ -175,9 +171,9 @@ impl Cursor {
     }
 
     /// The next candidates, all of them pairs of values of fixed width.
-    fn take_pairs(&mut self) {
+    fn take_pairs(&mut self, most: usize) {
         let Candidates { rows, starts, .. } = &self.candidates;
-        let taken = self.next..rows.len().min(self.next + OUTPUT_ROWS);
+        let taken = self.next..rows.len().min(self.next + most);
         self.next = taken.end;
         self.looked = taken.len() as u64;
         self.picks.clear();
@@ -196,7 +192,7 @@ impl Cursor {
         let Probing { plan, tables, .. } = probing;
         let gathers = plan.gathers_pairs();
         let marks = plan.marks(probing.side.other());
-        let has_heap = may_be_long(tables);
+        let has_heap = may_be_long(tables, plan);
         let Self {
             candidates: Candidates {
                 rows, starts, ends, ..
@@ -221,7 +217,7 @@ impl Cursor {
             };
             while place < end {
                 if is_equal(place, row as usize) {
-                    if picks.len() == OUTPUT_ROWS || bytes > OUTPUT_BYTES {
+                    if picks.len() == plan.output_rows || bytes > OUTPUT_BYTES {
                         *looked += place - starts[self.next];
                         starts[self.next] = place;
                         return;
@@ -267,7 +263,8 @@ impl Cursor {
         } = self;
         let mut bytes = 0;
         *looked = 0;
-        let has_heap = may_be_long(tables);
+        let most = probing.plan.output_rows;
+        let has_heap = may_be_long(tables, probing.plan);
         let sizes = self.rows.value_bytes.as_deref();
         while *next < candidates.rows.len() {
             let number = *next;
@@ -290,7 +287,7 @@ impl Cursor {
             for place in tested {
                 // Rows that have partners are passed over, which gives no pairs to test.
                 *looked += 1;
-                let is_full = picks.len() == OUTPUT_ROWS || bytes > OUTPUT_BYTES;
+                let is_full = picks.len() == most || bytes > OUTPUT_BYTES;
                 if is_full || *looked > LOOKS_MAX {
                     candidates.starts[number] = place;
                     return;
@@ -401,7 +398,7 @@ impl Cursor {
             is_single && !is_elsewhere(row)
         };
         let rows = self.next_single as u32..keys.len() as u32;
-        let picks: UInt32Array = rows.filter(returned).take(OUTPUT_ROWS).collect();
+        let picks: UInt32Array = rows.filter(returned).take(probing.plan.output_rows).collect();
         let Some(last) = picks.values().last() else {
             self.next_single = keys.len();
             return Ok(None);
@@ -445,9 +442,9 @@ impl Scan {
             Single::Matched | Single::Marked => true,
         };
         let mut places = Vec::new();
-        let has_heap = may_be_long(probing.tables);
+        let has_heap = may_be_long(probing.tables, probing.plan);
         let mut bytes = 0;
-        while returns && places.len() < OUTPUT_ROWS && bytes <= OUTPUT_BYTES {
+        while returns && places.len() < probing.plan.output_rows && bytes <= OUTPUT_BYTES {
             let Some(row) = self.rows.next() else {
                 break;
             };

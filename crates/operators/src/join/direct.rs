@@ -229,7 +229,8 @@ impl Direct {
         rows.truncate(count);
     }
 
-    /// Replaces `starts` and `ends` by the places of the rows of keys that have some.
+    /// Replaces `starts` and `ends` by the places of the rows of keys that have some. Those of keys that repeat are
+    /// fetched, as they are compared; the others when they are copied.
     pub fn places(
         &self,
         keys: &[u64],
@@ -243,7 +244,6 @@ impl Direct {
         if self.is_unique {
             starts.extend(rows.iter().map(|&row| {
                 let (part, row) = self.place(keys[row as usize]);
-                prefetch(&parts[part].rows, row * stride);
                 place(part, row)
             }));
             ends.extend(starts.iter().map(|start| start + 1));

@@ -285,9 +285,20 @@ impl RowLayout {
             .sum()
     }
 
-    /// Appends a row of `from` to `to`.
-    #[inline]
-    pub fn copy_row(&self, from: &Block, row: usize, to: &mut Block) {
+    /// Appends rows of `from` to `to`.
+    pub fn copy_rows(&self, from: &Block, rows: &[u32], to: &mut Block) {
+        match (self.stride, self.has_heap()) {
+            (1, false) => copy_words::<1>(from, rows, to),
+            (2, false) => copy_words::<2>(from, rows, to),
+            (3, false) => copy_words::<3>(from, rows, to),
+            (4, false) => copy_words::<4>(from, rows, to),
+            _ => rows
+                .iter()
+                .for_each(|&row| self.copy_row(from, row as usize, to)),
+        }
+    }
+
+    fn copy_row(&self, from: &Block, row: usize, to: &mut Block) {
         let start = to.words.len();
         let words = &from.words[row * self.stride..(row + 1) * self.stride];
         to.words.extend_from_slice(words);
@@ -307,6 +318,17 @@ impl RowLayout {
                 row[word] |= (number as u64) << OFFSET_BITS;
             }
         }
+    }
+}
+
+/// Appends rows of this many words, of which none refers to a heap.
+fn copy_words<const STRIDE: usize>(from: &Block, rows: &[u32], to: &mut Block) {
+    let start = to.words.len();
+    to.words.resize(start + rows.len() * STRIDE, 0);
+    let (from, _) = from.words.as_chunks::<STRIDE>();
+    let (copied, _) = to.words[start..].as_chunks_mut::<STRIDE>();
+    for (copied, &row) in copied.iter_mut().zip(rows) {
+        *copied = from[row as usize];
     }
 }
 

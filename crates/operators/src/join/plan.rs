@@ -17,10 +17,21 @@ use crate::Result;
 use crate::keys::bytes::values;
 use crate::keys::{KeyEncoder, Keys, Nulls};
 
+/// Rows of a batch of output, at most.
+const OUTPUT_ROWS_MAX: usize = 8192;
+/// Fewer rows are not worth a batch, however wide they are.
+const OUTPUT_ROWS_MIN: usize = 256;
+/// Bytes of values of fixed width, and of strings and nested values, in a batch of output: no row is added beyond.
+pub(super) const OUTPUT_BYTES: usize = 2 << 20;
+/// Bytes of a value of no fixed width, besides what it refers to.
+const VIEW_BYTES: usize = 16;
+
 /// What a join does, worked out. All threads share it.
 #[derive(Debug)]
 pub struct Plan {
     pub spec: JoinSpec,
+    /// Rows of a batch of output, at most.
+    pub output_rows: usize,
     encoder: KeyEncoder,
     left: SidePlan,
     right: SidePlan,
@@ -154,7 +165,11 @@ impl Plan {
             .iter()
             .flat_map(|condition| &condition.columns);
         let condition = condition.map(stored).collect();
+        let fields = spec.schema.fields().iter();
+        let widths = fields.map(|field| field.data_type().primitive_width().unwrap_or(VIEW_BYTES));
+        let row_bytes = widths.sum::<usize>().max(1);
         Ok(Self {
+            output_rows: (OUTPUT_BYTES / row_bytes).clamp(OUTPUT_ROWS_MIN, OUTPUT_ROWS_MAX),
             encoder,
             left,
             right,

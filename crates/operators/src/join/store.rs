@@ -183,9 +183,7 @@ impl RowStore {
         partition.rows += rows.len() as u64;
         partition.bytes += (words * 8 + heap) as u64;
         let chunk = partition.chunks.last_mut().expect("a chunk with room");
-        for &row in rows {
-            self.layout.copy_row(block, row as usize, chunk);
-        }
+        self.layout.copy_rows(block, rows, chunk);
         Ok(())
     }
 

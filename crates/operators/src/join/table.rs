@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hotshelf_tier::simd::prefetch;
+
 use super::direct::Direct;
 use super::layout::{Heaps, RowLayout};
 use super::ordered;
@@ -13,6 +15,9 @@ use crate::keys::Keys;
 use crate::memory::Charge;
 use crate::partitions::{NO_KEY, PARTITION_BITS, PARTITIONS};
 use crate::threads::on_threads;
+
+/// Rows whose memory is fetched ahead of those that are copied.
+const GATHERED_AHEAD: usize = 24;
 
 /// The tables of all partitions that are in memory.
 pub struct Tables {
@@ -272,7 +277,7 @@ impl Tables {
             let part = &self.parts[part_idx];
             let slot = ((hash << self.skip_bits) >> part.shift) as usize;
             let start = part.directory[slot] >> FILTER_BITS;
-            hotshelf_tier::simd::prefetch(&part.rows, start as usize * self.layout.stride());
+            prefetch(&part.rows, start as usize * self.layout.stride());
             let place = (part_idx as u64) << ROW_BITS;
             starts.push(place | start);
             ends.push(place | part.directory[slot + 1] >> FILTER_BITS);
@@ -285,6 +290,13 @@ impl Tables {
         let stride = self.layout.stride();
         let start = (place & ((1 << ROW_BITS) - 1)) as usize * stride;
         &self.parts[(place >> ROW_BITS) as usize].rows[start..start + stride]
+    }
+
+    /// Has the row at a place brought from memory.
+    #[inline(always)]
+    fn fetch(&self, place: u64) {
+        let start = (place & ((1 << ROW_BITS) - 1)) as usize * self.layout.stride();
+        prefetch(&self.parts[(place >> ROW_BITS) as usize].rows, start);
     }
 
     /// Replaces `words` by the rows at `places`.
@@ -310,7 +322,13 @@ impl Tables {
     fn gather_rows<const STRIDE: usize>(&self, places: &[u64], words: &mut Vec<u64>) {
         words.resize(places.len() * STRIDE, 0);
         let (rows, _) = words.as_chunks_mut::<STRIDE>();
-        for (row, &place) in rows.iter_mut().zip(places) {
+        // More at once than a core can wait for only drive each other out of its caches.
+        let ahead = places.iter().skip(GATHERED_AHEAD).map(Some);
+        let ahead = ahead.chain(std::iter::repeat(None));
+        for ((row, &place), ahead) in rows.iter_mut().zip(places).zip(ahead) {
+            if let Some(&ahead) = ahead {
+                self.fetch(ahead);
+            }
             row.copy_from_slice(self.row(place));
         }
     }

@@ -52,6 +52,25 @@ impl Gather {
         }
     }
 
+    /// How many of the first rows have texts of at most this many bytes together: at least one. Equal texts may all be
+    /// long, and are not copied to find that out.
+    pub(super) fn rows_within(&self, entries: &[Entry], bytes: u64) -> usize {
+        let texts = self.columns.iter().filter_map(|column| match column {
+            Column::Texts(arrays) => Some(arrays),
+            _ => None,
+        });
+        let mut count = entries.len();
+        for arrays in texts {
+            let mut sum = 0;
+            let is_within = |entry: &&Entry| {
+                sum += u64::from(text_len(arrays, entry));
+                sum <= bytes
+            };
+            count = entries[..count].iter().take_while(is_within).count().max(1);
+        }
+        count
+    }
+
     /// These rows, with texts in buffers of their own.
     pub(super) fn rows(&self, entries: &[Entry]) -> Result<RecordBatch, ArrowError> {
         let columns = self.columns.iter().map(|column| column.rows(entries));
@@ -128,16 +147,20 @@ impl<T: ArrowNativeType> Numbers<T> {
     }
 }
 
+/// The bytes of a text; anything if it is NULL.
+fn text_len(arrays: &[StringViewArray], entry: &Entry) -> u32 {
+    arrays[entry.batch()].views()[entry.row()] as u32
+}
+
 /// Texts in one buffer of the size that they need.
 fn texts(arrays: &[StringViewArray], entries: &[Entry]) -> StringViewArray {
     let text = |entry: &Entry| {
         let (array, row) = (&arrays[entry.batch()], entry.row());
         array.is_valid(row).then(|| array.value(row))
     };
-    let len = |entry: &Entry| arrays[entry.batch()].views()[entry.row()] as u32;
     let outside = entries
         .iter()
-        .map(len)
+        .map(|entry| text_len(arrays, entry))
         .filter(|&len| len > MAX_INLINE_VIEW_LEN);
     let block_bytes = outside.fold(1, u32::saturating_add);
     let mut builder =

@@ -336,7 +336,8 @@ impl RowsInOrder {
             stop.check()?;
             let row_count = (bytes / self.row_bytes).clamp(1, most as u64) as usize;
             let rows = &self.order[self.next..self.next + row_count];
-            let batch = self.gather.rows(rows)?;
+            let row_count = self.gather.rows_within(rows, 2 * bytes);
+            let batch = self.gather.rows(&rows[..row_count])?;
             // Rows of one order may be of one size: those that come next are like these.
             let found_bytes = needed_bytes(&batch);
             self.row_bytes = found_bytes / row_count as u64 + 1;

@@ -26,7 +26,7 @@ use FewRows::{ByNumber, Here};
 const NTH_MAX: u64 = 4096;
 
 /// Functions for which the order of rows does not matter.
-const UNORDERED: [&str; 14] = [
+pub(super) const UNORDERED: [&str; 14] = [
     "bit_and",
     "bit_or",
     "bit_xor",
@@ -136,8 +136,7 @@ fn value_of_a_row(function: &WindowFunction, name: &str) -> Option<FewRows> {
     };
     // One value for all rows: an aggregate of the partition.
     let whole = |fun| {
-        let end = WindowFrameBound::Following(ScalarValue::UInt64(None));
-        let function = with(fun, rows_from_the_beginning(end));
+        let function = with(fun, whole_partition());
         let descending = false;
         Some(ByNumber {
             function,
@@ -173,6 +172,16 @@ fn value_of_a_row(function: &WindowFunction, name: &str) -> Option<FewRows> {
         }
         _ => None,
     }
+}
+
+/// A frame of all rows of a partition.
+pub(super) fn whole_partition() -> WindowFrame {
+    rows_from_the_beginning(WindowFrameBound::Following(ScalarValue::UInt64(None)))
+}
+
+/// A frame of all rows before one, and that.
+pub(super) fn up_to_the_row() -> WindowFrame {
+    rows_from_the_beginning(WindowFrameBound::CurrentRow)
 }
 
 fn rows_from_the_beginning(end: WindowFrameBound) -> WindowFrame {

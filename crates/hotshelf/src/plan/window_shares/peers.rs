@@ -1,0 +1,110 @@
+//! Aggregates up to all rows with equal keys, as those up to the row.
+//!
+//! `sum(x) OVER (ORDER BY k)` has one value for all rows with the same `k`, which the engine keeps in memory until the
+//! next `k`, and copies once more for each batch that comes. The sum up to each row is known with that row; the sum for
+//! all of them is that of the last, a value of the partition `k`, whose rows are spilled (`operators/window.rs`).
+
+use datafusion::common::DFSchema;
+use datafusion::functions_aggregate::first_last::last_value_udaf;
+use datafusion::functions_window::row_number::row_number_udwf;
+use datafusion::logical_expr::expr::{WindowFunction, WindowFunctionParams};
+use datafusion::logical_expr::{
+    Expr, WindowFrameBound, WindowFrameUnits, WindowFunctionDefinition,
+};
+
+use super::super::join_order::Estimate;
+use super::to_the_end::{UNORDERED, up_to_the_row, whole_partition};
+
+/// So many rows with equal keys are worth a partition of their own.
+const PEERS_MIN: f64 = 64.0;
+
+/// Whether this is such an aggregate, and of many rows each time.
+pub(super) fn are_many(expr: &Expr, input: &Estimate, schema: &DFSchema) -> bool {
+    let Expr::WindowFunction(function) = unaliased(expr) else {
+        return false;
+    };
+    let params = &function.params;
+    let keys = params.order_by.iter().map(|sort| &sort.expr);
+    let keys = keys.chain(&params.partition_by);
+    let keys = keys.map(|key| input.of_expr(key, schema).distinct);
+    is_of_peers(function) && keys.product::<f64>() * PEERS_MIN <= input.rows
+}
+
+fn unaliased(mut expr: &Expr) -> &Expr {
+    while let Expr::Alias(alias) = expr {
+        expr = &alias.expr;
+    }
+    expr
+}
+
+fn is_of_peers(function: &WindowFunction) -> bool {
+    let params = &function.params;
+    let frame = &params.window_frame;
+    let is_known = match &function.fun {
+        WindowFunctionDefinition::AggregateUDF(named) => UNORDERED.contains(&named.name()),
+        WindowFunctionDefinition::WindowUDF(_) => false,
+    };
+    is_known
+        && !params.distinct
+        && params.filter.is_none()
+        && !params.order_by.is_empty()
+        && frame.units != WindowFrameUnits::Rows
+        && frame.start_bound.is_unbounded()
+        && frame.end_bound == WindowFrameBound::CurrentRow
+}
+
+/// The function up to each row, the row's number in the same order, and of both what the function is for all rows with
+/// equal keys.
+pub(super) struct UpToRow<F> {
+    pub function: Expr,
+    pub number: Expr,
+    pub of_last: F,
+}
+
+pub(super) fn up_to_row(function: &WindowFunction) -> UpToRow<impl FnOnce(Expr, Expr) -> Expr> {
+    let params = function.params.clone();
+    let mut to_row = function.clone();
+    to_row.params.window_frame = up_to_the_row();
+    let number = WindowFunction {
+        fun: row_number_udwf().into(),
+        params: WindowFunctionParams {
+            args: Vec::new(),
+            window_frame: up_to_the_row(),
+            ..params.clone()
+        },
+    };
+    let of_last = move |value: Expr, number: Expr| {
+        let keys = params.order_by.into_iter().map(|sort| sort.expr);
+        Expr::from(WindowFunction {
+            fun: last_value_udaf().into(),
+            params: WindowFunctionParams {
+                args: vec![value],
+                partition_by: params.partition_by.into_iter().chain(keys).collect(),
+                order_by: vec![number.sort(true, false)],
+                window_frame: whole_partition(),
+                filter: None,
+                null_treatment: None,
+                distinct: false,
+            },
+        })
+    };
+    UpToRow {
+        function: to_row.into(),
+        number: number.into(),
+        of_last,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::before_after::before_after;
+
+    #[test]
+    fn the_value_of_equal_keys_is_that_of_the_last_row() {
+        let statements = [
+            "SET hotshelf.operators = always",
+            "SELECT sum(v) OVER (ORDER BY k) AS c FROM t",
+        ];
+        before_after("window_shares", &statements).is("", "");
+    }
+}
