@@ -11,7 +11,7 @@ use thiserror::Error;
 /// The result of an operator's step.
 pub type Result<T, E = OperatorError> = std::result::Result<T, E>;
 
-/// Why an operator could not answer. Lack of memory never is the reason.
+/// Why an operator could not answer. Lack of memory never is the reason: what one group or value takes is lent.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum OperatorError {

@@ -1,4 +1,5 @@
-//! Operators over Arrow batches that never fail for lack of memory: what does not fit is spilled.
+//! Operators over Arrow batches that never fail for lack of memory: what does not fit is spilled, except for what is
+//! known about a single group.
 //!
 //! | module | answers |
 //! |---|---|

@@ -66,7 +66,9 @@ impl SpillingHashJoinExec {
         join: &HashJoinExec,
     ) -> QueryResult<Result<Self, Reason>> {
         if original.output_ordering().is_some() {
-            return Ok(Err("it keeps an order, and what it holds is expected to fit in memory"));
+            return Ok(Err(
+                "it keeps an order, and what it holds is expected to fit in memory",
+            ));
         }
         if *join.partition_mode() == PartitionMode::Auto {
             return Ok(Err("it is not known which partitions it joins"));

@@ -108,7 +108,10 @@ fn left(node: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<(String, Reason)>> 
         return Ok(Some((name(), "it keeps an order")));
     }
     if node.is::<BoundedWindowAggExec>() {
-        return Ok(Some((name(), "its frames need few rows at a time")));
+        return Ok(Some((
+            name(),
+            "its frames are expected to need few rows at a time",
+        )));
     }
     let is_window = node.is::<WindowAggExec>();
     Ok(is_window.then(|| (name(), "it is not one that can spill")))

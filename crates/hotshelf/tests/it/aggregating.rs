@@ -26,6 +26,8 @@ const AGGREGATIONS: &[&str] = &[
     "SELECT n, count(*) AS c FROM (SELECT k, t, count(*) AS n FROM t GROUP BY k, t) GROUP BY n",
     "SELECT k FROM t WHERE small = 1 INTERSECT SELECT id FROM t WHERE small = 2",
     "SELECT k AS v FROM t UNION SELECT id AS v FROM t",
+    "SELECT small, count(DISTINCT id) AS n, count(DISTINCT t) AS m, sum(f) AS s FROM t GROUP BY small",
+    "SELECT count(DISTINCT a.t) AS n, count(DISTINCT b.id) AS m FROM t a JOIN t b ON a.id = b.k",
 ];
 
 fn answers(fixture: &Fixture, settings: &str, query: &str) -> Vec<String> {

@@ -193,6 +193,25 @@ fn rows_are_in_order_above_a_join_whatever_the_memory() {
 }
 
 #[test]
+fn a_join_whose_other_side_is_ordered_spills() {
+    let fixture = with_budget(1 << 20);
+    let query = "SELECT a.id, a.t, r.k, r.n FROM a JOIN (SELECT k, row_number() OVER (PARTITION BY k ORDER BY id) AS n \
+         FROM b) r ON a.k = r.k AND a.id >= r.n ORDER BY r.k, r.n, a.id";
+    let stars = "SET hotshelf.star_pipelines = off;";
+    let expected = fixture.rows(&format!("{stars} SET hotshelf.operators = off; {query}"));
+    let own = format!("{stars} SET hotshelf.operators = always;");
+    let plan = fixture.rows(&format!("{own} EXPLAIN {query}")).join("\n");
+    assert!(plan.contains("SpillingHashJoinExec"), "{plan}");
+    let rows = fixture.rows(&format!("{own} {query}"));
+    assert!(
+        rows == expected,
+        "{} rows, not {}",
+        rows.len(),
+        expected.len()
+    );
+}
+
+#[test]
 fn a_limit_ends_a_spilling_join_early() {
     let fixture = with_budget(2 << 20);
     let sql = "SET hotshelf.operators = always; SET hotshelf.star_pipelines = off; \

@@ -84,6 +84,13 @@ const QUERIES: &[&str] = &[
     "SELECT id, sum(k) OVER (PARTITION BY g ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) \
      AS a, sum(CAST(k AS DOUBLE)) OVER (PARTITION BY g ORDER BY id RANGE BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED \
      FOLLOWING) AS b FROM t",
+    // Aggregates up to all rows with equal keys, of which there are many.
+    "SELECT id, sum(k) OVER (ORDER BY id % 11) AS s, count(text) OVER (ORDER BY id % 11 DESC) AS n, \
+     min(text) OVER (PARTITION BY g % 3 ORDER BY id % 4) AS m, sum(k) OVER (ORDER BY id % 11 NULLS FIRST) AS f FROM t",
+    "SELECT id, avg(k) OVER (PARTITION BY id % 2 ORDER BY g NULLS FIRST) AS a, \
+     max(k) FILTER (WHERE id % 3 = 1) OVER (ORDER BY g DESC NULLS LAST) AS m, row_number() OVER (ORDER BY id) AS r, \
+     count(*) OVER (ORDER BY id % 5, id % 3 GROUPS UNBOUNDED PRECEDING) AS c, \
+     sum(k) OVER (ORDER BY id % 6 RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS e FROM t",
     "SELECT id, sum(k) OVER (PARTITION BY id) AS s FROM t",
     "SELECT id, sum(k) OVER (PARTITION BY g) AS s FROM t WHERE g = 0",
     "SELECT id, sum(k) OVER (PARTITION BY g) AS s FROM t WHERE id < 0",
@@ -116,6 +123,21 @@ fn frames_to_the_end_keep_no_partition_beside_windows_in_their_order() {
     assert_eq!(plan.matches("BoundedWindowAggExec").count(), 2, "{plan}");
     assert_eq!(plan.matches(" WindowAggExec").count(), 0, "{plan}");
     assert_eq!(sorted, 2, "{plan}");
+}
+
+#[test]
+fn rows_with_equal_keys_are_not_kept_by_the_engine_where_they_are_many() {
+    let fixture = with_budget(1 << 20);
+    let plan = |query: &str| fixture.rows(&format!("EXPLAIN {query}")).join("\n");
+    let many = plan("SELECT sum(k) OVER (ORDER BY g % 3) AS s FROM t");
+    let few = plan("SELECT sum(k) OVER (ORDER BY id) AS s FROM t");
+    let frames = |plan: &str| {
+        plan.matches("RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW")
+            .count()
+    };
+    assert_eq!(frames(&many), 0, "{many}");
+    assert!(frames(&few) > 0, "{few}");
+    assert_eq!(many.matches("SortExec").count(), 1, "{many}");
 }
 
 #[test]

@@ -398,7 +398,10 @@ impl Cursor {
             is_single && !is_elsewhere(row)
         };
         let rows = self.next_single as u32..keys.len() as u32;
-        let picks: UInt32Array = rows.filter(returned).take(probing.plan.output_rows).collect();
+        let picks: UInt32Array = rows
+            .filter(returned)
+            .take(probing.plan.output_rows)
+            .collect();
         let Some(last) = picks.values().last() else {
             self.next_single = keys.len();
             return Ok(None);

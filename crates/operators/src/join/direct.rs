@@ -29,10 +29,9 @@ pub struct Direct {
     least: u64,
     /// One more than the distance to the greatest.
     len: u64,
-    /// A bit for each key that has rows, and a word without any at the end.
-    bits: Vec<u64>,
-    /// The keys with rows before those of each word.
-    before: Vec<u32>,
+    /// For each 64 keys a bit for each that has rows, and then how many keys before these have rows: both are asked
+    /// together. A group without any is at the end.
+    groups: Vec<u64>,
     /// Whether no key repeats.
     is_unique: bool,
     /// Where the rows of each key end, if some repeat, by the key's number and one: all are in one part.
@@ -58,22 +57,21 @@ impl Direct {
         if len > KEYS_PER_ROW_MAX.saturating_mul(rows).max(KEYS_MAX_MIN) {
             return None;
         }
-        let words = len.div_ceil(64) as usize + 1;
+        let words = 2 * (len.div_ceil(64) as usize + 1);
         let mut charge = Charge::adopt(store.grant(), 0);
         if !charge.try_grow(8 * words as u64) {
             return None;
         }
-        let mut bits = vec![0; words];
-        prefer_huge_pages(&mut bits);
-        let is_unique = set_bits(&mut bits, least, store, partitions, threads);
+        let mut groups = vec![0; words];
+        prefer_huge_pages(&mut groups);
+        let is_unique = set_bits(&mut groups, least, store, partitions, threads);
         if store.stop().is_raised() {
             return None;
         }
         Some(Self {
             least,
             len,
-            bits,
-            before: Vec::new(),
+            groups,
             is_unique,
             ends: Vec::new(),
             filled: Vec::new(),
@@ -96,18 +94,14 @@ impl Direct {
         }
     }
 
-    /// How many keys there are; none if there is no memory.
+    /// How many keys there are; none if they are too many.
     fn count_keys(&mut self) -> Option<usize> {
-        if !self.charge.try_grow(4 * self.bits.len() as u64) {
-            return None;
-        }
+        let (groups, _) = self.groups.as_chunks_mut::<2>();
         let mut sum = 0_u64;
-        let before = self.bits.iter().map(|word| {
-            let before = sum as u32;
-            sum += u64::from(word.count_ones());
-            before
-        });
-        let before: Vec<u32> = before.collect();
+        for [bits, before] in groups {
+            *before = sum;
+            sum += u64::from(bits.count_ones());
+        }
         if sum > u64::from(u32::MAX) {
             return None;
         }
@@ -116,7 +110,6 @@ impl Direct {
             .next_power_of_two()
             .trailing_zeros()
             .max(PART_BITS_MIN);
-        self.before = before;
         Some(sum as usize)
     }
 
@@ -173,13 +166,12 @@ impl Direct {
     }
 
     pub fn bytes(&self) -> u64 {
-        (8 * self.bits.len() + 4 * (self.before.len() + self.ends.len())) as u64
+        (8 * self.groups.len() + 4 * self.ends.len()) as u64
     }
 
     /// Moves what is known about keys to a shelf.
     pub fn put_on(&self, shelf: &dyn TableShelf) {
-        shelf.place(bytemuck::cast_slice(&self.bits));
-        shelf.place(bytemuck::cast_slice(&self.before));
+        shelf.place(bytemuck::cast_slice(&self.groups));
         shelf.place(bytemuck::cast_slice(&self.ends));
     }
 
@@ -191,10 +183,17 @@ impl Direct {
     /// The number of a key that has rows, among those that have.
     #[inline(always)]
     fn number(&self, key: u64) -> usize {
-        let number = (key - self.least) as usize;
-        let (word, bit) = (number / 64, number % 64);
-        let smaller = self.bits[word] & ((1 << bit) - 1);
-        self.before[word] as usize + smaller.count_ones() as usize
+        self.number_at((key - self.least) as usize).0
+    }
+
+    /// How many keys before the one at a place have rows, and whether it has.
+    #[inline(always)]
+    fn number_at(&self, place: usize) -> (usize, bool) {
+        let (group, bit) = (place / 64 * 2, place % 64);
+        let [bits, before] = [self.groups[group], self.groups[group + 1]];
+        let smaller = bits & ((1 << bit) - 1);
+        let number = before as usize + smaller.count_ones() as usize;
+        (number, bits >> bit & 1 == 1)
     }
 
     /// Where the next row of a key goes that has one: its part, and its number there.
@@ -213,62 +212,62 @@ impl Direct {
         (row >> self.part_bits, row & (self.part_rows() - 1))
     }
 
-    /// Replaces `rows` by the numbers of the keys that have rows, of those that `counts` says count.
+    /// Replaces `rows` by the numbers of the keys that have rows, of those that `counts` says count, and `starts` and
+    /// `ends` by the places of these rows. Where keys repeat, rows are compared next, and so fetched.
     #[inline(always)]
-    pub fn find(&self, keys: &[u64], counts: impl Fn(usize) -> bool, rows: &mut Vec<u32>) {
+    pub fn find(
+        &self,
+        keys: &[u64],
+        counts: impl Fn(usize) -> bool,
+        (parts, stride): (&[Part], usize),
+        (rows, starts, ends): (&mut Vec<u32>, &mut Vec<u64>, &mut Vec<u64>),
+    ) {
         rows.resize(keys.len(), 0);
+        starts.resize(keys.len(), 0);
         let (least, len) = (self.least, self.len);
         let mut count = 0;
         for (row, &key) in keys.iter().enumerate() {
-            // The number of the end stands for all keys that are less or greater.
-            let number = key.wrapping_sub(least).min(len) as usize;
-            let bit = self.bits[number / 64] >> (number % 64) & 1;
+            // The place of the end stands for all keys that are less or greater.
+            let place = key.wrapping_sub(least).min(len) as usize;
+            let (number, has_rows) = self.number_at(place);
             rows[count] = row as u32;
-            count += usize::from(bit == 1 && counts(row));
+            starts[count] = number as u64;
+            count += usize::from(has_rows && counts(row));
         }
         rows.truncate(count);
-    }
-
-    /// Replaces `starts` and `ends` by the places of the rows of keys that have some. Those of keys that repeat are
-    /// fetched, as they are compared; the others when they are copied.
-    pub fn places(
-        &self,
-        keys: &[u64],
-        rows: &[u32],
-        parts: &[Part],
-        stride: usize,
-        (starts, ends): (&mut Vec<u64>, &mut Vec<u64>),
-    ) {
-        starts.clear();
+        starts.truncate(count);
         ends.clear();
         if self.is_unique {
-            starts.extend(rows.iter().map(|&row| {
-                let (part, row) = self.place(keys[row as usize]);
-                place(part, row)
-            }));
+            let mask = self.part_rows() as u64 - 1;
+            for start in starts.iter_mut() {
+                *start = place(
+                    (*start >> self.part_bits) as usize,
+                    (*start & mask) as usize,
+                );
+            }
             ends.extend(starts.iter().map(|start| start + 1));
             return;
         }
-        for &row in rows {
-            let number = self.number(keys[row as usize]);
-            let start = self.ends[number] as usize;
+        for number in starts.iter_mut() {
+            let key = *number as usize;
+            let start = self.ends[key] as usize;
             prefetch(&parts[0].rows, start * stride);
-            starts.push(place(0, start));
-            ends.push(place(0, self.ends[number + 1] as usize));
+            *number = place(0, start);
+            ends.push(place(0, self.ends[key + 1] as usize));
         }
     }
 }
 
 /// Sets the bits of all keys. Whether none was set before.
 fn set_bits(
-    bits: &mut [u64],
+    groups: &mut [u64],
     least: u64,
     store: &RowStore,
     partitions: &[Partition],
     threads: usize,
 ) -> bool {
     let stride = store.layout().stride();
-    let bits = shared_words(bits);
+    let groups = shared_words(groups);
     let is_unique = AtomicBool::new(true);
     let next = AtomicUsize::new(0);
     let set_some = || {
@@ -280,10 +279,10 @@ fn set_bits(
             let words = partition.chunks.iter().map(|chunk| chunk.words.as_slice());
             for rows in words.flat_map(|words| words.chunks(AHEAD * stride)) {
                 let numbers = || rows.chunks_exact(stride).map(|row| row[0] - least);
-                numbers().for_each(|number| prefetch(bits, (number / 64) as usize));
+                numbers().for_each(|number| prefetch(groups, (number / 64 * 2) as usize));
                 for number in numbers() {
                     let bit = 1 << (number % 64);
-                    repeats |= bits[(number / 64) as usize].fetch_or(bit, Relaxed) & bit;
+                    repeats |= groups[(number / 64 * 2) as usize].fetch_or(bit, Relaxed) & bit;
                 }
             }
             if repeats != 0 {

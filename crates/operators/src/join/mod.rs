@@ -61,6 +61,7 @@
 //! | `part` | the table of one partition: the directory, and the rows by slot |
 //! | `table` | those of all partitions |
 //! | `prober` | what a thread does with right rows, and then with what remains |
+//! | `key_parts` | which partition a key is in |
 //! | `direct` | which keys have rows, where keys lie close together |
 //! | `ordered` | rows in the order of such keys |
 //! | `cursor` | how a batch probes, and which rows have no partner |
@@ -71,7 +72,7 @@
 //! | `share` | a thread's part in that |
 //! | `queue` | build sides that are larger than memory and cannot be divided |
 //!
-//! Left rows are divided into 64 partitions by the upper bits of the hash. While the grant grows, all stay in memory;
+//! Left rows are divided into 64 partitions by the upper bits of the hash, or by ranges of keys that are numbers. While the grant grows, all stay in memory;
 //! when the broker refuses, the largest partition is spilled. Right rows whose partition is on disk are spilled, too.
 //! When all right rows have arrived, the threads take the spilled pairs, one at a time each, and when there are fewer
 //! pairs than threads, they join them together. A pair is joined as the whole was, with the next bits of the hash and
@@ -80,6 +81,7 @@
 
 mod cursor;
 mod direct;
+mod key_parts;
 mod layout;
 mod ordered;
 mod packed;

@@ -1,8 +1,8 @@
 //! A join's description, worked out: keys, layouts of rows, and how output is put together.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arrow_array::{
     ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array,
@@ -10,6 +10,7 @@ use arrow_array::{
 use arrow_schema::{DataType, SchemaRef};
 use arrow_select::take::take;
 
+use super::key_parts::KeyParts;
 use super::layout::{RowLayout, Stored};
 use super::spec::{JoinSpec, Side, Single};
 use super::table::{Gathered, Tables};
@@ -33,6 +34,8 @@ pub struct Plan {
     /// Rows of a batch of output, at most.
     pub output_rows: usize,
     encoder: KeyEncoder,
+    /// How keys choose a partition, once the first left rows have come: by their hashes if by nothing else.
+    key_parts: OnceLock<Option<KeyParts>>,
     left: SidePlan,
     right: SidePlan,
     /// The columns of the output and of the condition, by their place among the stored columns of their side.
@@ -171,6 +174,7 @@ impl Plan {
         Ok(Self {
             output_rows: (OUTPUT_BYTES / row_bytes).clamp(OUTPUT_ROWS_MIN, OUTPUT_ROWS_MAX),
             encoder,
+            key_parts: OnceLock::new(),
             left,
             right,
             output,
@@ -230,9 +234,14 @@ impl Plan {
         };
         let keys = pick(&plan.keys);
         match needs_hashes {
-            true => self
-                .encoder
-                .encode(&keys, batch.num_rows(), &mut rows.keys)?,
+            true => {
+                self.encoder
+                    .encode(&keys, batch.num_rows(), &mut rows.keys)?;
+                let parts = || KeyParts::of(&rows.keys).filter(|_| side == Side::Left);
+                if let Some(parts) = self.key_parts.get_or_init(parts) {
+                    parts.put_in(&mut rows.keys);
+                }
+            }
             false => self
                 .encoder
                 .encode_unhashed(&keys, batch.num_rows(), &mut rows.keys)?,

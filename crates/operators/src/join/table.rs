@@ -230,9 +230,13 @@ impl Tables {
         let Candidates {
             rows, starts, ends, ..
         } = found;
-        direct.find(words, has_key, rows);
         let stride = self.layout.stride();
-        direct.places(words, rows, &self.parts, stride, (starts, ends));
+        direct.find(
+            words,
+            has_key,
+            (&self.parts[..], stride),
+            (rows, starts, ends),
+        );
         found.are_pairs = true;
         found.are_single = direct.is_unique();
     }

@@ -274,6 +274,14 @@ impl Keys {
         self.hash_bytes();
     }
 
+    /// Replaces the upper bits of the hashes of keys of one word.
+    pub(crate) fn set_upper_bits(&mut self, bits: u32, upper: impl Fn(u64) -> u64) {
+        let lower = u64::MAX >> bits;
+        for (hash, &word) in self.hashes.iter_mut().zip(&self.words) {
+            *hash = *hash & lower | upper(word) << (u64::BITS - bits);
+        }
+    }
+
     /// Bytes of memory that the keys hold.
     pub fn memory_bytes(&self) -> usize {
         let words = self.words.capacity() + self.ends.capacity() + self.hashes.capacity();

@@ -70,10 +70,23 @@ fn many_different_keys_find_their_own_rows() {
     spec.output = vec![(Side::Left, 0), (Side::Left, 1), (Side::Right, 1)];
     let field = |column: usize| left.schema().field(column).clone().with_nullable(true);
     spec.schema = Arc::new(Schema::new(vec![field(0), field(1), field(1)]));
-    let test = TestEnvironment::new(FixedPool::new(1 << 30));
-    let output = join(&spec, [&left, &right], &test.environment, 2).unwrap();
+    // Numbers from 0 to 80 016 that are a multiple of two, and 500 less than one of three.
+    let pairs = (0..40_009)
+        .filter(|row| (2 * row + 500) % 3 == 0 && 2 * row <= 3 * 30_010 - 500)
+        .count();
+    for memory_bytes in [1 << 30, 1 << 19] {
+        let test = TestEnvironment::new(FixedPool::new(memory_bytes));
+        let environment = &test.environment;
+        let output = join(&spec, [&left, &right], environment, 2).unwrap();
+        let counts = partners(&output);
+        assert_eq!(counts, [30_011 - pairs, 40_009 - pairs, pairs]);
+    }
+}
+
+/// How many rows are of the left side alone, of the right, and of both. Texts are those of their numbers.
+fn partners(output: &[RecordBatch]) -> [usize; 3] {
     let mut counts = [0; 3];
-    for batch in &output {
+    for batch in output {
         let [left, right] = [1, 2].map(|column| batch.column(column).as_string::<i32>());
         let numbers = batch.column(0).as_primitive::<Int64Type>();
         for (number, (left, right)) in numbers.iter().zip(left.iter().zip(right)) {
@@ -88,11 +101,7 @@ fn many_different_keys_find_their_own_rows() {
             counts[2] += usize::from(left.is_some() && right.is_some());
         }
     }
-    // Numbers from 0 to 80 016 that are a multiple of two, and 500 less than one of three.
-    let pairs = (0..40_009)
-        .filter(|row| (2 * row + 500) % 3 == 0 && 2 * row <= 3 * 30_010 - 500)
-        .count();
-    assert_eq!(counts, [30_011 - pairs, 40_009 - pairs, pairs]);
+    counts
 }
 
 #[test]
