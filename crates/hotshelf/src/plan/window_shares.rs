@@ -149,7 +149,11 @@ fn by_counts(window: &Window) -> QueryResult<Option<LogicalPlan>> {
         .collect();
     let names = window.schema.iter().skip(outputs.len());
     // Those of rows' numbers are computed after the others, of which the numbers are some.
-    let (mut first, mut later) = (Functions::default(), Functions::default());
+    let mut layers = Layers {
+        first: Functions::default(),
+        later: Functions::default(),
+        has_peers: &has_peers,
+    };
     for (expr, (qualifier, field)) in window.window_expr.iter().zip(names) {
         if expr.is_volatile() {
             return Ok(None);
