@@ -92,7 +92,8 @@ fn why_joined(join: &HashJoinExec, is_keyless: bool, bytes: u64) -> QueryResult<
         return Ok((!is_sure_to_be_built(join.left(), bytes)?).then_some(Why::NotSure));
     }
     // What Hotshelf's joins come to has to be sorted where an order was kept.
-    let keeps_order = join.properties().output_ordering().is_some() && whole_sort(join.right()).is_none();
+    let keeps_order =
+        join.properties().output_ordering().is_some() && whole_sort(join.right()).is_none();
     if !keeps_order && SpillingHashJoinExec::is_quick(join)? {
         return Ok(Some(Why::Quick));
     }

@@ -1,11 +1,12 @@
 //! `ntile`, `percent_rank` and `cume_dist` by row numbers and counts, conditions of aggregates as part of what they
-//! aggregate, and frames that reach to a partition's end as ones from its beginning in the reverse order, where a
-//! partition may not fit in memory.
+//! aggregate, frames that reach to a partition's end as ones from its beginning in the reverse order, and frames up to
+//! all rows with equal keys as frames up to the row, where a partition may not fit in memory.
 //!
 //! The engine's functions need all rows of a partition at once. A row's number, its rank and the count of rows up to
 //! it are known when it comes, and the partition's count is one value for all its rows, which are spilled until it is
 //! known (`operators/window.rs`). So are other aggregates of a partition, if they have no FILTER clause.
 
+mod peers;
 mod to_the_end;
 
 use std::collections::HashSet;
@@ -24,7 +25,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::ApplyOrder;
 
 use super::decisions::{all_shown, megabytes, wanted_of};
-use super::join_order::estimate;
+use super::join_order::{Estimate, estimate};
 use super::node_rule::NodeRule;
 use crate::settings::{SessionSettings, Use};
 use crate::statistics::sizes::{GROUP_PARTS, VALUE_BYTES};
@@ -42,14 +43,23 @@ fn rewrite(plan: &LogicalPlan, settings: &SessionSettings) -> QueryResult<Option
     let LogicalPlan::Window(window) = plan else {
         return Ok(None);
     };
-    let keeping = || window.window_expr.iter().filter(|expr| keeps_rows(expr));
-    if settings.operators == Use::Off || keeping().next().is_none() {
+    if settings.operators == Use::Off {
         return Ok(None);
     }
-    let size = Size::of(window, settings);
+    let input = estimate(&window.input);
+    let has_peers = |expr: &Expr| {
+        let input = input.as_ref();
+        input.is_some_and(|input| peers::are_many(expr, input, window.input.schema()))
+    };
+    let keeps = |expr: &&Expr| keeps_rows(expr) || has_peers(expr);
+    let keeping = || window.window_expr.iter().filter(keeps);
+    if keeping().next().is_none() {
+        return Ok(None);
+    }
+    let size = Size::of(window, input.as_ref(), settings);
     let rewrites = settings.operators == Use::Always || size.may_not_fit();
     let rewritten = match rewrites {
-        true => by_counts(window)?,
+        true => by_counts(window, has_peers)?,
         false => None,
     };
     if let Some(notes) = wanted_of(settings) {
@@ -75,10 +85,10 @@ struct Size {
 }
 
 impl Size {
-    fn of(window: &Window, settings: &SessionSettings) -> Self {
+    fn of(window: &Window, input: Option<&Estimate>, settings: &SessionSettings) -> Self {
         let row_bytes = window.input.schema().fields().len() * VALUE_BYTES;
         Self {
-            expected: estimate(&window.input).map(|input| input.rows * row_bytes as f64),
+            expected: input.map(|input| input.rows * row_bytes as f64),
             most: settings.operator_bytes_max() / GROUP_PARTS,
         }
     }
@@ -141,7 +151,10 @@ fn positive(value: &ScalarValue) -> Option<i64> {
 
 /// The same columns, from functions that need few rows or one value. `None`: a column or another function has the name
 /// of such a function.
-fn by_counts(window: &Window) -> QueryResult<Option<LogicalPlan>> {
+fn by_counts(
+    window: &Window,
+    has_peers: impl Fn(&Expr) -> bool,
+) -> QueryResult<Option<LogicalPlan>> {
     let schema = window.input.schema();
     let mut outputs: Vec<Expr> = schema
         .iter()
