@@ -13,12 +13,12 @@ const DIFFERENT_MIN: usize = 48;
 /// Keys less and greater than this many of them may be of another kind, such as -1 for none.
 const EXTREME: usize = SAMPLE / 8;
 
-/// Ranges of equal width, which take turns.
+/// Ranges of equal width, as many as partitions for all keys but the extreme ones. Beyond them they begin again.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyParts {
     least: u64,
-    /// A range has two to the power of this many keys.
-    shift: u32,
+    /// Ranges for each key, times 2^64.
+    factor: u64,
 }
 
 impl KeyParts {
@@ -33,17 +33,21 @@ impl KeyParts {
         sample.sort_unstable();
         let (least, greatest) = (sample[EXTREME], sample[SAMPLE - 1 - EXTREME]);
         sample.dedup();
-        let width = (greatest - least) / PARTITIONS as u64;
+        // Three quarters of the sample lie between these two.
+        let beyond = (greatest - least) / 6;
+        let all = u128::from(greatest - least) * 4 / 3 + 1;
+        let factor = ((PARTITIONS as u128) << u64::BITS) / all;
         (sample.len() >= DIFFERENT_MIN).then(|| Self {
-            least,
-            shift: width.max(1).ilog2(),
+            least: least.saturating_sub(beyond),
+            factor: u64::try_from(factor).unwrap_or(u64::MAX),
         })
     }
 
     /// Replaces the bits of the keys' hashes that choose the partition.
     pub fn put_in(&self, keys: &mut Keys) {
-        let Self { least, shift } = *self;
-        let part = |key: u64| (key.wrapping_sub(least) >> shift) & (PARTITIONS as u64 - 1);
+        let Self { least, factor } = *self;
+        let range = |key: u64| u128::from(key.wrapping_sub(least)) * u128::from(factor);
+        let part = |key: u64| (range(key) >> u64::BITS) as u64 & (PARTITIONS as u64 - 1);
         keys.set_upper_bits(PARTITION_BITS, part);
     }
 }
