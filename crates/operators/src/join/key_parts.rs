@@ -11,7 +11,9 @@ const SAMPLE: usize = 64;
 /// of which so many have to be different. Fewer say little about what else there is.
 const DIFFERENT_MIN: usize = 48;
 /// Keys less and greater than this many of them may be of another kind, such as -1 for none.
-const EXTREME: usize = SAMPLE / 8;
+const EXTREME: usize = SAMPLE / 4;
+/// No more different ones may be in one partition.
+const TOGETHER_MAX: usize = SAMPLE / 8;
 
 /// Ranges of equal width, as many as partitions for all keys but the extreme ones. Beyond them they begin again.
 #[derive(Debug, Clone, Copy)]
@@ -33,22 +35,31 @@ impl KeyParts {
         sample.sort_unstable();
         let (least, greatest) = (sample[EXTREME], sample[SAMPLE - 1 - EXTREME]);
         sample.dedup();
-        // Three quarters of the sample lie between these two.
-        let beyond = (greatest - least) / 6;
-        let all = u128::from(greatest - least) * 4 / 3 + 1;
+        // Half of the sample lies between these two.
+        let beyond = (greatest - least) / 2;
+        let all = u128::from(greatest - least) * 2 + 1;
         let factor = ((PARTITIONS as u128) << u64::BITS) / all;
-        (sample.len() >= DIFFERENT_MIN).then(|| Self {
+        let parts = Self {
             least: least.saturating_sub(beyond),
             factor: u64::try_from(factor).unwrap_or(u64::MAX),
-        })
+        };
+        let mut counts = [0; PARTITIONS];
+        sample
+            .iter()
+            .for_each(|&key| counts[parts.part(key) as usize] += 1);
+        let are_apart = counts.iter().all(|&count| count <= TOGETHER_MAX);
+        (sample.len() >= DIFFERENT_MIN && are_apart).then_some(parts)
+    }
+
+    #[inline(always)]
+    fn part(&self, key: u64) -> u64 {
+        let range = u128::from(key.wrapping_sub(self.least)) * u128::from(self.factor);
+        (range >> u64::BITS) as u64 & (PARTITIONS as u64 - 1)
     }
 
     /// Replaces the bits of the keys' hashes that choose the partition.
     pub fn put_in(&self, keys: &mut Keys) {
-        let Self { least, factor } = *self;
-        let range = |key: u64| u128::from(key.wrapping_sub(least)) * u128::from(factor);
-        let part = |key: u64| (range(key) >> u64::BITS) as u64 & (PARTITIONS as u64 - 1);
-        keys.set_upper_bits(PARTITION_BITS, part);
+        keys.set_upper_bits(PARTITION_BITS, |key| self.part(key));
     }
 }
 
@@ -98,7 +109,7 @@ mod tests {
         let (share, distance) = divided(keys(spread(100_000)), &first);
         assert!(share < 2.0 / PARTITIONS as f64, "{share}");
         let (_, by_hashes) = divided(keys(spread(100_000)), &keys(0..10));
-        assert!(distance < by_hashes / 10, "{distance} {by_hashes}");
+        assert!(distance < by_hashes / 20, "{distance} {by_hashes}");
     }
 
     #[test]
@@ -121,6 +132,11 @@ mod tests {
                 "many rows of a key",
                 (0..8192).map(|row| row / 1000).collect(),
                 (0..200_000).map(|row| row * 64).collect(),
+            ),
+            (
+                "two kinds",
+                (0..8192).map(|row| row % 2 * (1 << 40) + row).collect(),
+                (0..200_000).map(|row| row % 2 * (1 << 40) + row).collect(),
             ),
             (
                 "far away",
