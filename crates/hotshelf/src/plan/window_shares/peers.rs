@@ -105,6 +105,31 @@ mod tests {
             "SET hotshelf.operators = always",
             "SELECT sum(v) OVER (ORDER BY k) AS c FROM t",
         ];
-        before_after("window_shares", &statements).is("", "");
+        before_after("window_shares", &statements).is(
+            "
+            Projection: sum(t.v) ORDER BY [t.k ASC NULLS LAST] RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW \
+                AS c
+              WindowAggr: windowExpr=[[sum(t.v) ORDER BY [t.k ASC NULLS LAST] RANGE BETWEEN UNBOUNDED PRECEDING \
+                  AND CURRENT ROW]]
+                TableScan: t
+            ",
+            "
+            Projection: sum(t.v) ORDER BY [t.k ASC NULLS LAST] RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW \
+                AS c
+              Projection: t.k, t.n, t.v, t.w, last_value(sum(t.v) ORDER BY [t.k ASC NULLS LAST] ROWS BETWEEN \
+                  UNBOUNDED PRECEDING AND CURRENT ROW) PARTITION BY [t.k] ORDER BY [row_number() ORDER BY [t.k \
+                  ASC NULLS LAST] ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW ASC NULLS LAST] ROWS BETWEEN \
+                  UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING AS sum(t.v) ORDER BY [t.k ASC NULLS LAST] RANGE \
+                  BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+                WindowAggr: windowExpr=[[last_value(sum(t.v) ORDER BY [t.k ASC NULLS LAST] ROWS BETWEEN \
+                    UNBOUNDED PRECEDING AND CURRENT ROW) PARTITION BY [t.k] ORDER BY [row_number() ORDER BY [t.k \
+                    ASC NULLS LAST] ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW ASC NULLS LAST] ROWS \
+                    BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING]]
+                  WindowAggr: windowExpr=[[sum(t.v) ORDER BY [t.k ASC NULLS LAST] ROWS BETWEEN UNBOUNDED \
+                      PRECEDING AND CURRENT ROW, row_number() ORDER BY [t.k ASC NULLS LAST] ROWS BETWEEN \
+                      UNBOUNDED PRECEDING AND CURRENT ROW]]
+                    TableScan: t
+            ",
+        );
     }
 }
