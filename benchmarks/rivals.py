@@ -12,6 +12,7 @@ a line on standard error that `--timing-pattern` matches.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -59,7 +60,9 @@ def worker_pass(engine, path, queries, settings, limits):
             for name, sql in queries.items():
                 answers[name] = ask(process, name, sql)
     finally:
-        process.stdin.close()
+        # What was not written to a process that was killed is lost.
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
         process.wait()
     return answers
 
