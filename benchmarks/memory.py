@@ -40,8 +40,8 @@ STATEMENTS = {
     "import 105 columns": "CREATE TABLE memory_wide AS SELECT {wide} FROM '{parquet}/orders.parquet' LIMIT 2000000; DROP TABLE memory_wide",
     "import 2 000 columns": "CREATE TABLE memory_wider AS SELECT {wider} FROM '{parquet}/customer.parquet' LIMIT 30000; DROP TABLE memory_wider",
     "all of lineitem sorted": "COPY (SELECT * FROM lineitem ORDER BY l_extendedprice, l_orderkey, l_linenumber) TO '{out}.parquet'",
-    "500 M rows in 100 M groups": "SELECT count(*), sum(n), max(w) FROM (SELECT k, count(*) AS n, sum(v) AS w FROM (SELECT {spread} AS k, range % 1000 AS v FROM range(500000000)) x GROUP BY k) y",
-    "60 M rows join 60 M": "SELECT count(*), sum(a.v + b.v) FROM (SELECT {spread} AS k, range % 1000 AS v FROM range(60000000)) a JOIN (SELECT {spread} AS k, range % 1000 AS v FROM range(60000000)) b ON a.k = b.k",
+    "500 M rows in 100 M groups": "SELECT count(*), sum(n), max(w) FROM (SELECT k, count(*) AS n, sum(v) AS w FROM (SELECT {spread} AS k, value % 1000 AS v FROM range(500000000) AS r(value)) x GROUP BY k) y",
+    "60 M rows join 60 M": "SELECT count(*), sum(a.v + b.v) FROM (SELECT {spread} AS k, value % 1000 AS v FROM range(60000000) AS r(value)) a JOIN (SELECT {spread} AS k, value % 1000 AS v FROM range(60000000) AS r(value)) b ON a.k = b.k",
     "join that keeps an order": "SELECT count(*), sum(n), sum(length(o_comment)) FROM (SELECT w.l_orderkey, w.n, o.o_comment FROM orders o JOIN (SELECT l_orderkey, row_number() OVER (PARTITION BY l_orderkey ORDER BY l_linenumber) AS n FROM lineitem) w ON o.o_orderkey = w.l_orderkey) x",
     "distinct counts of few groups": "SELECT l_returnflag, count(DISTINCT l_orderkey), count(DISTINCT l_comment) FROM lineitem GROUP BY l_returnflag ORDER BY l_returnflag",
     "distinct counts above a join": "SELECT count(DISTINCT l_comment), count(DISTINCT o_comment) FROM lineitem JOIN orders ON l_orderkey = o_orderkey",
@@ -51,7 +51,7 @@ STATEMENTS = {
 
 
 # Numbers of a multiplicative generator, spread over 10^8 keys.
-SPREAD = "(range * 2654435761) % 4294967296 % 100000000"
+SPREAD = "(value * 2654435761) % 4294967296 % 100000000"
 
 # What answers a statement with DuckDB: file, text, budget, threads, folder.
 DUCKDB = """
