@@ -1,10 +1,10 @@
 //! Rows on their way from some threads to others.
 //!
 //! An [`Exchange`] has a lane for each receiver. Senders put batches on lanes without waiting. Small batches are joined
-//! there, and a lane that its receiver is behind with is spilled when memory is short. Rows of a lane
-//! keep their order where there is one sender. A sender should pause while the exchange [is full](Exchange::is_full): then every receiver has
-//! something to do. As long as one has nothing, the others' lanes grow, on disk in the end, so that nothing deadlocks
-//! whatever the order in which receivers take their rows.
+//! there, and a lane that its receiver is behind with is spilled when memory is short. Rows of a lane keep their order
+//! where there is one sender. A sender should pause while the exchange [is full](Exchange::is_full): then every
+//! receiver has something to do. As long as one has nothing, the others' lanes grow, on disk in the end, so that
+//! nothing deadlocks whatever the order in which receivers take their rows.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -54,8 +54,8 @@
 //! | `partial` | groups of one thread's rows, for others to merge |
 //! | `numbers` | groups numbered for those who aggregate themselves |
 //!
-//! A worker that is alone, as each of Hotshelf's plans is with its partition of the input, keeps up to 4 GB of groups in
-//! one table until the broker refuses; otherwise a worker's table has no more groups than
+//! A worker that is alone, as each of Hotshelf's plans is with its partition of the input, keeps up to 4 GB of groups
+//! in one table until the broker refuses; otherwise a worker's table has no more groups than
 //! the core's cache has room for. Then they go to 64 partitions by the upper bits of the hash, with their states. A
 //! partition merges what it gets as soon as that is worth loading its own table
 //! to the cache, so that memory is needed for groups, and not for rows. Where hardly any row meets its group in a

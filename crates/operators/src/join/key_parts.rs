@@ -8,7 +8,7 @@ use crate::partitions::{PARTITION_BITS, PARTITIONS};
 
 /// Keys of the first rows that are looked at,
 const SAMPLE: usize = 64;
-/// of which so many have to be different. Fewer say little about what else there is.
+/// of which this many have to be different. Fewer say little about what else there is.
 const DIFFERENT_MIN: usize = 48;
 /// Keys less and greater than this many of them may be of another kind, such as -1 for none.
 const EXTREME: usize = SAMPLE / 4;

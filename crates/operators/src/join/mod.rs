@@ -72,12 +72,13 @@
 //! | `share` | a thread's part in that |
 //! | `queue` | build sides that are larger than memory and cannot be divided |
 //!
-//! Left rows are divided into 64 partitions by the upper bits of the hash, or by ranges of keys that are numbers. While the grant grows, all stay in memory;
-//! when the broker refuses, the largest partition is spilled. Right rows whose partition is on disk are spilled, too.
-//! When all right rows have arrived, the threads take the spilled pairs, one at a time each, and when there are fewer
-//! pairs than threads, they join them together. A pair is joined as the whole was, with the next bits of the hash and
-//! with the smaller side built. No thread ever waits for memory: the buffers of partitions on disk, at most 4 MiB for
-//! each pair in work or a 16th of the memory, and 1 MiB of its table are lent as an overdraft if need be.
+//! Left rows are divided into 64 partitions by the upper bits of the hash, or by ranges of keys that are numbers. While
+//! the grant grows, all stay in memory; when the broker refuses, the largest partition is spilled. Right rows whose
+//! partition is on disk are spilled, too. When all right rows have arrived, the threads take the spilled pairs, one at
+//! a time each, and when there are fewer pairs than threads, they join them together. A pair is joined as the whole
+//! was, with the next bits of the hash and with the smaller side built. No thread ever waits for memory: the buffers of
+//! partitions on disk, at most 4 MiB for each pair in work or a 16th of the memory, and 1 MiB of its table are lent as
+//! an overdraft if need be.
 
 mod cursor;
 mod direct;

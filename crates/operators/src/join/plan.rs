@@ -163,16 +163,11 @@ impl Plan {
             )
         };
         let output = spec.output.iter().map(stored).collect();
-        let condition = spec
-            .condition
-            .iter()
-            .flat_map(|condition| &condition.columns);
+        let condition = spec.condition.iter();
+        let condition = condition.flat_map(|condition| &condition.columns);
         let condition = condition.map(stored).collect();
-        let fields = spec.schema.fields().iter();
-        let widths = fields.map(|field| field.data_type().primitive_width().unwrap_or(VIEW_BYTES));
-        let row_bytes = widths.sum::<usize>().max(1);
         Ok(Self {
-            output_rows: (OUTPUT_BYTES / row_bytes).clamp(OUTPUT_ROWS_MIN, OUTPUT_ROWS_MAX),
+            output_rows: output_rows(&spec),
             encoder,
             key_parts: OnceLock::new(),
             left,
@@ -305,6 +300,14 @@ impl Plan {
         };
         output.batch(&self.output, rows, build, mark)
     }
+}
+
+/// Rows of a batch of output, at most.
+fn output_rows(spec: &JoinSpec) -> usize {
+    let fields = spec.schema.fields().iter();
+    let widths = fields.map(|field| field.data_type().primitive_width().unwrap_or(VIEW_BYTES));
+    let row_bytes = widths.sum::<usize>().max(1);
+    (OUTPUT_BYTES / row_bytes).clamp(OUTPUT_ROWS_MIN, OUTPUT_ROWS_MAX)
 }
 
 struct Output<'a> {

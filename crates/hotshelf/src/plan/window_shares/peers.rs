@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
 use super::super::join_order::Estimate;
 use super::to_the_end::{UNORDERED, up_to_the_row, whole_partition};
 
-/// So many rows with equal keys are worth a partition of their own.
+/// Rows with equal keys, on average, that are worth a partition of their own.
 const PEERS_MIN: f64 = 64.0;
 
 /// Whether this is such an aggregate, and of many rows each time.
