@@ -134,8 +134,8 @@ fn rows_with_equal_keys_are_not_kept_by_the_engine_where_they_are_many() {
     fixture.run(few).unwrap();
     let rows = |fixture: &Fixture, operators: &str| {
         let query = "SELECT k, sum(k) OVER (ORDER BY g) AS s, count(h) OVER (PARTITION BY h ORDER BY g DESC) AS n, \
-             min(k) FILTER (WHERE k % 3 = 1) OVER (ORDER BY h NULLS FIRST) AS m, avg(k) OVER (ORDER BY h DESC, g) AS a, \
-             count(*) OVER (ORDER BY g RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS c, \
+             min(k) FILTER (WHERE k % 3 = 1) OVER (ORDER BY h NULLS FIRST) AS m, avg(k) OVER (ORDER BY h DESC, g) \
+             AS a, count(*) OVER (ORDER BY g RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS c, \
              sum(h) OVER (ORDER BY g GROUPS UNBOUNDED PRECEDING) AS p FROM few ORDER BY k";
         fixture.rows(&format!("SET hotshelf.operators = {operators}; {query}"))
     };
