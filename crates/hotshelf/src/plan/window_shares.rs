@@ -43,7 +43,8 @@ fn rewrite(plan: &LogicalPlan, settings: &SessionSettings) -> QueryResult<Option
     let LogicalPlan::Window(window) = plan else {
         return Ok(None);
     };
-    if settings.operators == Use::Off {
+    let may_keep = |expr: &Expr| keeps_rows(expr) || peers::of_peers(expr).is_some();
+    if settings.operators == Use::Off || !window.window_expr.iter().any(may_keep) {
         return Ok(None);
     }
     let input = estimate(&window.input);
@@ -246,14 +247,10 @@ impl Layers<'_> {
     fn column_of(&mut self, function: Expr) -> Expr {
         match &function {
             Expr::WindowFunction(of_peers) if (self.has_peers)(&function) => {
-                let peers::UpToRow {
-                    function,
-                    number,
-                    of_last,
-                } = peers::up_to_row(of_peers);
-                let value = self.first.column_of(function);
-                let number = self.first.column_of(number);
-                self.later.column_of(of_last(value, number))
+                let [value, number] =
+                    peers::up_to_row(of_peers).map(|up_to| self.first.column_of(up_to));
+                let of_last = peers::of_last(of_peers, value, number);
+                self.later.column_of(of_last)
             }
             _ => self.first.column_of(function),
         }

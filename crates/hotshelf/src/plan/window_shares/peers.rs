@@ -7,7 +7,7 @@
 use datafusion::common::DFSchema;
 use datafusion::functions_aggregate::first_last::last_value_udaf;
 use datafusion::functions_window::row_number::row_number_udwf;
-use datafusion::logical_expr::expr::{WindowFunction, WindowFunctionParams};
+use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::{
     Expr, WindowFrameBound, WindowFrameUnits, WindowFunctionDefinition,
 };
@@ -20,79 +20,63 @@ const PEERS_MIN: f64 = 64.0;
 
 /// Whether this is such an aggregate, and of many rows each time.
 pub(super) fn are_many(expr: &Expr, input: &Estimate, schema: &DFSchema) -> bool {
-    let Expr::WindowFunction(function) = unaliased(expr) else {
-        return false;
-    };
-    let params = &function.params;
-    let keys = params.order_by.iter().map(|sort| &sort.expr);
-    let keys = keys.chain(&params.partition_by);
-    let keys = keys.map(|key| input.of_expr(key, schema).distinct);
-    is_of_peers(function) && keys.product::<f64>() * PEERS_MIN <= input.rows
+    of_peers(expr).is_some_and(|function| {
+        let params = &function.params;
+        let keys = params.order_by.iter().map(|sort| &sort.expr);
+        let keys = keys.chain(&params.partition_by);
+        let keys = keys.map(|key| input.of_expr(key, schema).distinct);
+        keys.product::<f64>() * PEERS_MIN <= input.rows
+    })
 }
 
-fn unaliased(mut expr: &Expr) -> &Expr {
+/// An aggregate up to all rows with equal keys, whatever it is called.
+pub(super) fn of_peers(mut expr: &Expr) -> Option<&WindowFunction> {
     while let Expr::Alias(alias) = expr {
         expr = &alias.expr;
     }
-    expr
-}
-
-fn is_of_peers(function: &WindowFunction) -> bool {
+    let Expr::WindowFunction(function) = expr else {
+        return None;
+    };
     let params = &function.params;
     let frame = &params.window_frame;
     let is_known = match &function.fun {
         WindowFunctionDefinition::AggregateUDF(named) => UNORDERED.contains(&named.name()),
         WindowFunctionDefinition::WindowUDF(_) => false,
     };
-    is_known
+    let is_of_peers = is_known
         && !params.distinct
         && params.filter.is_none()
         && !params.order_by.is_empty()
         && frame.units != WindowFrameUnits::Rows
         && frame.start_bound.is_unbounded()
-        && frame.end_bound == WindowFrameBound::CurrentRow
+        && frame.end_bound == WindowFrameBound::CurrentRow;
+    is_of_peers.then_some(function)
 }
 
-/// The function up to each row, the row's number in the same order, and of both what the function is for all rows with
-/// equal keys.
-pub(super) struct UpToRow<F> {
-    pub function: Expr,
-    pub number: Expr,
-    pub of_last: F,
-}
-
-pub(super) fn up_to_row(function: &WindowFunction) -> UpToRow<impl FnOnce(Expr, Expr) -> Expr> {
-    let params = function.params.clone();
+/// The function up to each row, and the row's number in the same order.
+pub(super) fn up_to_row(function: &WindowFunction) -> [Expr; 2] {
     let mut to_row = function.clone();
     to_row.params.window_frame = up_to_the_row();
-    let number = WindowFunction {
-        fun: row_number_udwf().into(),
-        params: WindowFunctionParams {
-            args: Vec::new(),
-            window_frame: up_to_the_row(),
-            ..params.clone()
-        },
-    };
-    let of_last = move |value: Expr, number: Expr| {
-        let keys = params.order_by.into_iter().map(|sort| sort.expr);
-        Expr::from(WindowFunction {
-            fun: last_value_udaf().into(),
-            params: WindowFunctionParams {
-                args: vec![value],
-                partition_by: params.partition_by.into_iter().chain(keys).collect(),
-                order_by: vec![number.sort(true, false)],
-                window_frame: whole_partition(),
-                filter: None,
-                null_treatment: None,
-                distinct: false,
-            },
-        })
-    };
-    UpToRow {
-        function: to_row.into(),
-        number: number.into(),
-        of_last,
-    }
+    let mut number = to_row.clone();
+    number.fun = row_number_udwf().into();
+    number.params.args.clear();
+    [to_row.into(), number.into()]
+}
+
+/// What the function is for all rows with equal keys, of its values up to each row and the rows' numbers.
+pub(super) fn of_last(function: &WindowFunction, value: Expr, number: Expr) -> Expr {
+    let mut last = function.clone();
+    let params = &mut last.params;
+    let keys = std::mem::take(&mut params.order_by);
+    params
+        .partition_by
+        .extend(keys.into_iter().map(|sort| sort.expr));
+    params.order_by.push(number.sort(true, false));
+    params.args = vec![value];
+    params.null_treatment = None;
+    params.window_frame = whole_partition();
+    last.fun = last_value_udaf().into();
+    last.into()
 }
 
 #[cfg(test)]
