@@ -7,7 +7,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use arrow_array::{ArrayRef, LargeBinaryArray, UInt64Array};
 use arrow_buffer::{Buffer, OffsetBuffer};
-use hotshelf_tier::region::prefer_huge_pages;
+use hotshelf_tier::region::HugeWords;
 
 use super::encoder::{GroupEncoder, GroupShape};
 use super::mixed::{Mixed, Texts};
@@ -274,17 +274,17 @@ pub fn read_hashes(
 /// take the uppermost bits of hashes, so slots take the lowest ones. They keep them, so that more room takes no key.
 #[derive(Debug, Default)]
 pub struct Directory {
-    slots: Vec<u64>,
+    slots: HugeWords,
 }
 
 impl Directory {
     /// Moves the slots to a shelf.
     pub fn put_on(&self, shelf: &dyn TableShelf) {
-        shelf.place(bytemuck::cast_slice(&self.slots));
+        shelf.place(bytemuck::cast_slice(&self.slots[..]));
     }
 
     pub fn bytes(&self) -> u64 {
-        8 * self.slots.capacity() as u64
+        8 * self.slots.len() as u64
     }
 
     /// Replaces `groups` by the group of each row. Keys that are not there yet become groups.
@@ -350,8 +350,7 @@ impl Directory {
     /// Makes room for twice as many groups.
     fn grow(&mut self) {
         let len = SLOTS_MIN.max(2 * self.slots.len());
-        let mut slots = vec![0; len];
-        prefer_huge_pages(&mut slots);
+        let mut slots = HugeWords::zeroed(len);
         for &slot in self.slots.iter().filter(|&&slot| slot != 0) {
             let mut place = (slot >> 32) as usize & (len - 1);
             while slots[place] != 0 {

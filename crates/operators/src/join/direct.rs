@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-use hotshelf_tier::region::{prefer_huge_pages, shared_words};
+use hotshelf_tier::region::{HugeWords, shared_words};
 use hotshelf_tier::simd::prefetch;
 
 use super::part::{Part, ROW_BITS, place};
@@ -31,7 +31,7 @@ pub struct Direct {
     len: u64,
     /// For each 64 keys a bit for each that has rows, and then how many keys before these have rows: both are asked
     /// together. A group without any is at the end.
-    groups: Vec<u64>,
+    groups: HugeWords,
     /// Whether no key repeats.
     is_unique: bool,
     /// Where the rows of each key end, if some repeat, by the key's number and one: all are in one part.
@@ -62,8 +62,7 @@ impl Direct {
         if !charge.try_grow(8 * words as u64) {
             return None;
         }
-        let mut groups = vec![0; words];
-        prefer_huge_pages(&mut groups);
+        let mut groups = HugeWords::zeroed(words);
         let is_unique = set_bits(&mut groups, least, store, partitions, threads);
         if store.stop().is_raised() {
             return None;
@@ -171,7 +170,7 @@ impl Direct {
 
     /// Moves what is known about keys to a shelf.
     pub fn put_on(&self, shelf: &dyn TableShelf) {
-        shelf.place(bytemuck::cast_slice(&self.groups));
+        shelf.place(bytemuck::cast_slice(&self.groups[..]));
         shelf.place(bytemuck::cast_slice(&self.ends));
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow_array::ArrayRef;
 use arrow_row::{RowConverter, SortField};
 use arrow_schema::DataType;
+use hotshelf_tier::region::extend_rows;
 
 use crate::Result;
 use crate::keys::bytes::{array_of, as_type, is_string, values};
@@ -323,13 +324,8 @@ impl RowLayout {
 
 /// Appends rows of this many words, of which none refers to a heap.
 fn copy_words<const STRIDE: usize>(from: &Block, rows: &[u32], to: &mut Block) {
-    let start = to.words.len();
-    to.words.resize(start + rows.len() * STRIDE, 0);
     let (from, _) = from.words.as_chunks::<STRIDE>();
-    let (copied, _) = to.words[start..].as_chunks_mut::<STRIDE>();
-    for (copied, &row) in copied.iter_mut().zip(rows) {
-        *copied = from[row as usize];
-    }
+    extend_rows(&mut to.words, from, rows);
 }
 
 fn heap_place(word: usize, data_type: &DataType, in_key: bool) -> Result<ColumnPlace> {

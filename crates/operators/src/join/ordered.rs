@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use hotshelf_tier::region::{prefer_huge_pages, shared_words};
+use hotshelf_tier::region::{HugeWords, shared_words};
 use hotshelf_tier::simd::prefetch;
 use parking_lot::Mutex;
 
@@ -32,8 +32,7 @@ pub fn build(
         return Err(partitions);
     }
     let lens = part_lens(rows as usize, direct.part_rows());
-    let mut words: Vec<Vec<u64>> = lens.map(|len| vec![0; len * stride]).collect();
-    words.iter_mut().for_each(|words| prefer_huge_pages(words));
+    let mut words: Vec<_> = lens.map(|len| HugeWords::zeroed(len * stride)).collect();
     let heaps = Scattering {
         store,
         direct,

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use hotshelf_tier::region::prefer_huge_pages;
+use hotshelf_tier::region::HugeWords;
 
 use super::layout::{Block, RowLayout};
 use crate::memory::Charge;
@@ -46,10 +46,10 @@ pub(super) fn filter_of(hash: u64) -> u64 {
 /// The table of a partition.
 #[derive(Default)]
 pub struct Part {
-    pub(super) rows: Vec<u64>,
+    pub(super) rows: HugeWords,
     pub(super) len: usize,
     /// One word more than there are slots, so that a slot's rows start where those of the slot before end.
-    pub(super) directory: Vec<u64>,
+    pub(super) directory: HugeWords,
     pub(super) shift: u32,
     pub(super) heaps: Vec<Vec<u8>>,
     /// A bit for each row that has a partner, if the join wants to know.
@@ -62,14 +62,14 @@ impl Part {
     /// A table without rows.
     pub fn empty() -> Self {
         Self {
-            directory: vec![0; 3],
+            directory: HugeWords::zeroed(3),
             shift: 63,
             ..Self::default()
         }
     }
 
     /// Rows that are found by their keys' order, without a directory.
-    pub fn in_order(rows: Vec<u64>, stride: usize, marks: bool) -> Self {
+    pub fn in_order(rows: HugeWords, stride: usize, marks: bool) -> Self {
         let len = rows.len() / stride;
         Self {
             rows,
@@ -87,8 +87,8 @@ impl Part {
 
     /// Moves the table to a shelf, and waits for its rows to be written there, some at a time.
     pub fn put_on(&self, shelf: &dyn TableShelf, stop: &Stop) {
-        shelf.place(bytemuck::cast_slice(&self.rows));
-        shelf.place(bytemuck::cast_slice(&self.directory));
+        shelf.place(bytemuck::cast_slice(&self.rows[..]));
+        shelf.place(bytemuck::cast_slice(&self.directory[..]));
         self.heaps.iter().for_each(|heap| shelf.place(heap));
         let (bytes, len) = (self.bytes(), self.len as u64);
         let pieces = (0..len).step_by(ROWS_AT_ONCE as usize);
@@ -147,10 +147,8 @@ impl PartOptions<'_> {
         let len = chunks.iter().map(|chunk| chunk.words.len()).sum::<usize>() / stride;
         let bits = self.slot_bits(len);
         let shift = 64 - bits;
-        let mut directory = vec![0_u64; (1 << bits) + 1];
-        prefer_huge_pages(&mut directory);
-        let mut rows = vec![0_u64; len * stride];
-        prefer_huge_pages(&mut rows);
+        let mut directory = HugeWords::zeroed((1 << bits) + 1);
+        let mut rows = HugeWords::zeroed(len * stride);
         if self.has_keys {
             self.count(&chunks, &mut directory, shift);
         }

@@ -7,7 +7,7 @@
 //! divided, blocks that probe, rows of the table that are returned. When all turns have ended, one thread makes the
 //! next stage.
 
-use std::mem::replace;
+use std::mem::{replace, take};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -18,7 +18,7 @@ use super::pair::{Pair, Shared, spilled_pairs};
 use super::part::PartOptions;
 use super::queue::{Matched, Queue};
 use super::spec::Side;
-use super::spilled::{BlockReader, PendingBlock, Spilled};
+use super::spilled::{BlockReader, DividedBlocks, NextBlock, PendingBlock, Spilled};
 use super::store::RowStore;
 use super::table::Tables;
 use crate::Result;
@@ -64,10 +64,15 @@ pub enum Stage {
     Begun,
     /// Blocks of the build side are divided.
     Dividing(BlockReader),
+    /// So are those of the other side, in memory, so that rows probe one small table after the other.
+    Spreading {
+        table: Table,
+        reader: BlockReader,
+    },
     /// Blocks of the other side probe.
     Probing {
         table: Table,
-        reader: BlockReader,
+        blocks: Blocks,
     },
     /// Rows of the table that are returned apart from pairs, from a row of a part on.
     Scanning {
@@ -88,11 +93,41 @@ pub struct Table {
     pub is_last: bool,
 }
 
+impl Table {
+    fn last(tables: Tables) -> Self {
+        Self {
+            tables: Arc::new(tables),
+            is_last: true,
+        }
+    }
+}
+
+/// Blocks that probe.
+pub enum Blocks {
+    /// As they were spilled.
+    Whole(BlockReader),
+    /// Those for one table of the pair after the other.
+    Divided(DividedBlocks),
+}
+
+impl Blocks {
+    fn next(&mut self) -> Option<(usize, NextBlock)> {
+        match self {
+            Self::Whole(reader) => {
+                let next = reader.next();
+                next.map(|(number, block)| (number, NextBlock::Pending(block)))
+            }
+            Self::Divided(blocks) => blocks.next().map(|block| (0, block)),
+        }
+    }
+}
+
 /// Part of a stage.
 pub enum Turn {
-    Divide(Option<PendingBlock>),
+    /// A block of this side.
+    Divide(Side, Option<PendingBlock>),
     /// With a block of this number.
-    Probe(Table, usize, Option<PendingBlock>),
+    Probe(Table, usize, Option<NextBlock>),
     Scan(Table, Scan),
     /// Makes the next stage.
     Change(Option<Stage>),
@@ -113,12 +148,12 @@ impl Run {
             };
             (not_held, Stage::Begun)
         } else {
-            let store = |side, spills| {
+            let store = |side| {
                 let layout = shared.plan.layout(side);
-                RowStore::new(layout, &shared.environment, &shared.grant, level, spills)
+                RowStore::new(layout, &shared.environment, &shared.grant, level, false)
             };
             let not_held = NotHeld::Divided {
-                stores: [store(build, false), store(build.other(), true)],
+                stores: [build, build.other()].map(store),
                 totals: [built.rows, probe.rows],
             };
             (
@@ -153,9 +188,16 @@ impl Run {
         let turn = match &mut state.stage {
             Stage::Ended => return None,
             Stage::Begun | Stage::Changing => None,
-            Stage::Dividing(reader) => reader.next().map(|(_, block)| Turn::Divide(Some(block))),
-            Stage::Probing { table, reader } => {
+            Stage::Dividing(reader) => {
                 let next = reader.next();
+                next.map(|(_, block)| Turn::Divide(self.build, Some(block)))
+            }
+            Stage::Spreading { reader, .. } => {
+                let next = reader.next();
+                next.map(|(_, block)| Turn::Divide(self.build.other(), Some(block)))
+            }
+            Stage::Probing { table, blocks } => {
+                let next = blocks.next();
                 next.map(|(number, block)| Turn::Probe(table.clone(), number, Some(block)))
             }
             Stage::Scanning { table, part, row } => {
@@ -189,7 +231,19 @@ impl Run {
             }
             (Stage::Dividing(_), NotHeld::Divided { stores, .. }) => {
                 let tables = Tables::build(&stores[0], shared.plan.marks(self.build), 1)?;
-                Ok(self.probing(tables, true, shared))
+                if !tables.is_complete() || !self.probe.lock().fits(&shared.grant) {
+                    stores[1].spill_all()?;
+                    return Ok(self.probing(tables, true, shared));
+                }
+                let batches = take(&mut self.probe.lock().batches);
+                Ok(Stage::Spreading {
+                    table: Table::last(tables),
+                    reader: BlockReader::new(batches, &shared.grant),
+                })
+            }
+            (Stage::Spreading { table, .. }, NotHeld::Divided { stores, .. }) => {
+                let blocks = Blocks::Divided(DividedBlocks::of(&stores[1])?);
+                Ok(Stage::Probing { table, blocks })
             }
             (Stage::Begun, NotHeld::Queued { queue, .. }) => self.load(queue, shared),
             (
@@ -231,25 +285,32 @@ impl Run {
         let mut probe = self.probe.lock();
         // Blocks that are not read again are freed as soon as they have probed.
         let batches = match is_last {
-            true => std::mem::take(&mut probe.batches),
+            true => take(&mut probe.batches),
             false => probe.batches.clone(),
         };
         let tables = Arc::new(tables);
         Stage::Probing {
             table: Table { tables, is_last },
-            reader: BlockReader::new(batches, &shared.grant),
+            blocks: Blocks::Whole(BlockReader::new(batches, &shared.grant)),
         }
     }
 
-    /// Divides a block of the build side by further bits of the hash.
-    pub fn divide(&self, block: &Block, shared: &Shared, scatter: &mut Scatter) -> Result<()> {
+    /// Divides a block of a side by further bits of the hash.
+    pub fn divide(
+        &self,
+        side: Side,
+        block: &Block,
+        shared: &Shared,
+        scatter: &mut Scatter,
+    ) -> Result<()> {
         let NotHeld::Divided { stores, .. } = &self.not_held else {
             return Ok(());
         };
-        let layout = shared.plan.layout(self.build);
+        let layout = shared.plan.layout(side);
+        let store = &stores[usize::from(side != self.build)];
         let rows = block.words.chunks_exact(layout.stride());
         let hashes: Vec<u64> = rows.map(|row| layout.hash(row)).collect();
-        stores[0].append(scatter, block, &hashes, None, false)
+        store.append(scatter, block, &hashes, None, false)
     }
 
     /// Spills the rows that probe whose partners are not in the table.

@@ -43,15 +43,15 @@ impl Share {
         shared.environment.stop.check()?;
         let run = &self.run;
         match &mut self.turn {
-            Turn::Divide(block) => {
+            Turn::Divide(side, block) => {
                 if let Some(block) = block.take() {
-                    run.divide(&block.wait()?, shared, scatter)?;
+                    run.divide(*side, &block.wait()?, shared, scatter)?;
                 }
                 Ok(None)
             }
             Turn::Probe(table, number, block) => {
                 if let Some(block) = block.take() {
-                    begin(run, shared, table, &block.wait()?, cursor, scatter)?;
+                    begin(run, shared, table, &block.wait()?.0, cursor, scatter)?;
                     run.recall(*number, &mut cursor.matched);
                 }
                 let probing = shared.probing(&table.tables, run.build.other(), table.is_last);

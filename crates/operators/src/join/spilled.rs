@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::iter::Enumerate;
+use std::mem::take;
 use std::sync::{Arc, LazyLock};
 
 use arrow_array::cast::AsArray;
@@ -11,8 +12,10 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use super::layout::Block;
 use super::packed::{pack, unpack};
+use super::store::RowStore;
 use crate::Result;
 use crate::memory::{Charge, Grant};
+use crate::partitions::PARTITIONS;
 use crate::spill::{PendingBatch, SpilledBatch};
 
 /// Blocks that are read ahead.
@@ -28,14 +31,17 @@ pub fn block_schema() -> SchemaRef {
     Arc::clone(&SCHEMA)
 }
 
-/// The block, of rows of `stride` words, as a batch of one row.
-pub fn to_batch(block: Block, stride: usize) -> Result<RecordBatch> {
+/// The block, of rows of `stride` words, as a batch of one row. Its heap is taken.
+pub fn to_batch(block: &mut Block, stride: usize) -> Result<RecordBatch> {
     let column = |bytes: Vec<u8>| -> Result<ArrayRef> {
         let offsets = OffsetBuffer::from_lengths([bytes.len()]);
         let column = LargeBinaryArray::try_new(offsets, Buffer::from_vec(bytes), None)?;
         Ok(Arc::new(column))
     };
-    let columns = vec![column(pack(&block.words, stride))?, column(block.heap)?];
+    let columns = vec![
+        column(pack(&block.words, stride))?,
+        column(take(&mut block.heap))?,
+    ];
     Ok(RecordBatch::try_new(block_schema(), columns)?)
 }
 
@@ -53,6 +59,13 @@ pub struct Spilled {
     pub batches: Vec<SpilledBatch>,
     pub rows: u64,
     pub bytes: u64,
+}
+
+impl Spilled {
+    /// Whether there is memory for all rows now.
+    pub fn fits(&self, grant: &Arc<Grant>) -> bool {
+        Charge::adopt(grant, 0).try_grow(self.bytes)
+    }
 }
 
 /// A block that is being read, and charged until it has been.
@@ -108,5 +121,64 @@ impl Iterator for BlockReader {
         });
         self.ahead.extend(more);
         self.ahead.pop_front()
+    }
+}
+
+/// A block that is read, or there and charged.
+pub enum NextBlock {
+    Pending(PendingBlock),
+    Held(Block, Charge),
+}
+
+impl NextBlock {
+    /// The block, and what is charged for it.
+    pub fn wait(self) -> Result<(Block, Option<Charge>)> {
+        match self {
+            Self::Pending(block) => Ok((block.wait()?, None)),
+            Self::Held(block, charge) => Ok((block, Some(charge))),
+        }
+    }
+}
+
+/// The blocks of a store, partition by partition: those in memory, and those that were spilled after all.
+pub struct DividedBlocks {
+    held: VecDeque<(Block, Charge)>,
+    spilled: BlockReader,
+}
+
+impl DividedBlocks {
+    /// Takes all rows with keys.
+    pub fn of(store: &RowStore) -> Result<Self> {
+        store.finish()?;
+        let mut held = VecDeque::new();
+        let mut spilled = Vec::new();
+        for idx in 0..PARTITIONS {
+            if let Some(partition) = store.take_resident(idx) {
+                held.extend(partition.chunks.into_iter().map(|block| {
+                    let charge = Charge::adopt(store.grant(), block.memory_bytes());
+                    (block, charge)
+                }));
+            } else if let Some(partition) = store.take_spilled(idx) {
+                spilled.extend(partition.batches);
+            }
+        }
+        Ok(Self {
+            held,
+            spilled: BlockReader::new(spilled, store.grant()),
+        })
+    }
+}
+
+impl Iterator for DividedBlocks {
+    type Item = NextBlock;
+
+    fn next(&mut self) -> Option<NextBlock> {
+        match self.held.pop_front() {
+            Some((block, charge)) => Some(NextBlock::Held(block, charge)),
+            None => self
+                .spilled
+                .next()
+                .map(|(_, block)| NextBlock::Pending(block)),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Rows by partition: in memory while it lasts, in blocks on disk afterwards.
 
+use std::mem::{replace, take};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -20,8 +21,8 @@ const CHUNK_BYTES_MAX: usize = 256 << 10;
 /// Rows of a spilled partition are written when this many bytes are there: more where there is more memory, of which
 /// all partitions together have one in this many bytes for that.
 const BLOCK_BYTES_MIN: usize = 32 << 10;
-const BLOCK_BYTES_MAX: usize = 256 << 10;
-const BLOCKS_SHARE: usize = 32;
+const BLOCK_BYTES_MAX: usize = 512 << 10;
+const BLOCKS_SHARE: usize = 12;
 
 /// Rows by partition. Threads append at once.
 pub struct RowStore {
@@ -32,6 +33,8 @@ pub struct RowStore {
     partitions: Vec<Mutex<Partition>>,
     /// What each partition would free if it were spilled.
     resident_bytes: Vec<AtomicU64>,
+    /// Empty chunks, which take the place of one that is being written. They are lent.
+    spares: Mutex<Vec<Block>>,
     file: OnceLock<Arc<SpillFile>>,
     spilled_rows: AtomicU64,
     /// The least and the greatest key of one word that was noted.
@@ -71,6 +74,7 @@ impl RowStore {
             level,
             partitions: (0..=NO_KEY).map(|_| Mutex::new(partition())).collect(),
             resident_bytes: (0..=NO_KEY).map(|_| AtomicU64::new(0)).collect(),
+            spares: Mutex::default(),
             file: OnceLock::new(),
             spilled_rows: AtomicU64::new(0),
             key_range: (AtomicU64::new(u64::MAX), AtomicU64::new(0)),
@@ -205,7 +209,13 @@ impl RowStore {
                 return Ok(partition);
             }
             if partition.spilled.is_some() && !partition.chunks.is_empty() {
-                self.write(&mut partition)?;
+                match self.take_full(&mut partition) {
+                    Some(full) => {
+                        drop(partition);
+                        self.write_full(idx, full)?;
+                    }
+                    None => self.write(&mut partition)?,
+                }
                 continue;
             }
             let chunk = match &partition.spilled {
@@ -251,28 +261,77 @@ impl RowStore {
         self.write(&mut partition)
     }
 
+    /// Spills all partitions of rows with keys.
+    pub fn spill_all(&self) -> Result<()> {
+        (0..PARTITIONS).try_for_each(|idx| self.spill(idx))
+    }
+
     /// Writes the chunks of a spilled partition and frees them.
     fn write(&self, partition: &mut Partition) -> Result<()> {
-        let chunks = std::mem::take(&mut partition.chunks);
-        for chunk in chunks {
-            self.environment.stop.check()?;
+        for mut chunk in take(&mut partition.chunks) {
             let bytes = chunk.memory_bytes();
             if !chunk.words.is_empty() {
-                let stride = self.layout.stride();
-                let rows = chunk.words.len() / stride;
-                self.spilled_rows.fetch_add(rows as u64, Ordering::Relaxed);
-                // The words are packed first.
-                let needed = bytes + write_bytes(bytes);
-                self.grant.grow(needed);
-                let written = self.file();
-                let written = written.and_then(|file| file.write(&to_batch(chunk, stride)?));
-                self.grant.shrink(needed);
-                partition.spilled.get_or_insert_default().push(written?);
+                let batch = self.write_chunk(&mut chunk)?;
+                partition.spilled.get_or_insert_default().push(batch);
             }
             partition.held_bytes -= bytes;
             self.grant.shrink(bytes);
         }
         Ok(())
+    }
+
+    /// The only chunk of a spilled partition, for which it gets an empty one: so other threads need not wait until it is
+    /// written. None if it has a heap.
+    fn take_full(&self, partition: &mut Partition) -> Option<Block> {
+        match &mut partition.chunks[..] {
+            [chunk] if chunk.heap.capacity() == 0 && !chunk.words.is_empty() => {
+                let spare = self.spares.lock().pop();
+                let spare = spare.unwrap_or_else(|| {
+                    let spare = Block {
+                        words: Vec::with_capacity(chunk.words.capacity()),
+                        heap: Vec::new(),
+                    };
+                    self.grant.grow(spare.memory_bytes());
+                    spare
+                });
+                partition.held_bytes += spare.memory_bytes();
+                partition.held_bytes -= chunk.memory_bytes();
+                Some(replace(chunk, spare))
+            }
+            _ => None,
+        }
+    }
+
+    /// Writes a chunk of a partition, and keeps its memory for others.
+    fn write_full(&self, idx: usize, mut full: Block) -> Result<()> {
+        let written = self.write_chunk(&mut full);
+        full.words.clear();
+        self.spares.lock().push(full);
+        let mut partition = self.partitions[idx].lock();
+        partition.spilled.get_or_insert_default().push(written?);
+        Ok(())
+    }
+
+    fn free_spares(&self) {
+        let spares = take(&mut *self.spares.lock());
+        let bytes = spares.iter().map(Block::memory_bytes).sum();
+        drop(spares);
+        self.grant.shrink(bytes);
+    }
+
+    fn write_chunk(&self, chunk: &mut Block) -> Result<SpilledBatch> {
+        self.environment.stop.check()?;
+        let stride = self.layout.stride();
+        let rows = chunk.words.len() / stride;
+        self.spilled_rows.fetch_add(rows as u64, Ordering::Relaxed);
+        // The words are packed first.
+        let bytes = chunk.memory_bytes();
+        let needed = bytes + write_bytes(bytes);
+        self.grant.grow(needed);
+        let written = self.file();
+        let written = written.and_then(|file| file.write(&to_batch(chunk, stride)?));
+        self.grant.shrink(needed);
+        written
     }
 
     pub fn file(&self) -> Result<Arc<SpillFile>> {
@@ -285,6 +344,7 @@ impl RowStore {
 
     /// Writes what remains of spilled partitions.
     pub fn finish(&self) -> Result<()> {
+        self.free_spares();
         for partition in &self.partitions {
             let mut partition = partition.lock();
             if partition.spilled.is_some() {
@@ -305,7 +365,7 @@ impl RowStore {
             rows: partition.rows,
             ..Partition::default()
         };
-        Some(std::mem::replace(&mut *partition, left))
+        Some(replace(&mut *partition, left))
     }
 
     /// The rows of all partitions with keys, or nothing if any is spilled. The caller shrinks the grant.
@@ -351,6 +411,7 @@ impl RowStore {
 
 impl Drop for RowStore {
     fn drop(&mut self) {
+        self.free_spares();
         for partition in &mut self.partitions {
             self.grant.shrink(partition.get_mut().held_bytes);
         }

@@ -13,6 +13,7 @@ mod mapping;
 mod numa;
 mod numbers;
 mod prefault;
+mod rows;
 mod shared;
 mod words;
 
@@ -32,13 +33,14 @@ use rustix::mm::{Advice, MapFlags};
 use crate::error::TierError;
 use crate::topology::PersistenceDomain;
 use dax::SyncAnswer;
-pub use huge::prefer_huge_pages;
+pub use huge::{HugeWords, prefer_huge_pages};
 pub use lease::{Lease, LentRegion};
 pub use mapping::Sealed;
 pub(crate) use mapping::{Mapping, Window, page_round_up};
 pub use numa::move_to_node;
 pub use numbers::{Number, numbers, numbers_mut};
 pub use prefault::Prefault;
+pub use rows::extend_rows;
 pub use shared::shared_words;
 pub use words::Words;
 
