@@ -70,6 +70,7 @@
 //! | `rest` | what a thread does next when all right rows have arrived |
 //! | `run` | how spilled partitions are joined, by stages |
 //! | `share` | a thread's part in that |
+//! | `piece` | a partition of a pair that a thread joins in its caches |
 //! | `queue` | build sides that are larger than memory and cannot be divided |
 //!
 //! Left rows are divided into 64 partitions by the upper bits of the hash, or by ranges of keys that are numbers. While
@@ -88,6 +89,7 @@ mod ordered;
 mod packed;
 mod pair;
 mod part;
+mod piece;
 mod plan;
 mod prober;
 mod queue;

@@ -16,13 +16,14 @@ use super::cursor::Scan;
 use super::layout::Block;
 use super::pair::{Pair, Shared, spilled_pairs};
 use super::part::PartOptions;
+use super::piece::Piece;
 use super::queue::{Matched, Queue};
 use super::spec::Side;
-use super::spilled::{BlockReader, DividedBlocks, NextBlock, PendingBlock, Spilled};
+use super::spilled::{BlockReader, PendingBlock, Spilled};
 use super::store::RowStore;
 use super::table::Tables;
 use crate::Result;
-use crate::partitions::{PARTITION_BITS, Scatter, partition_of};
+use crate::partitions::{PARTITION_BITS, PARTITIONS, Scatter, partition_of};
 
 /// Rows of a table that a thread returns at a turn.
 const SCAN_ROWS: usize = 1 << 16;
@@ -64,15 +65,14 @@ pub enum Stage {
     Begun,
     /// Blocks of the build side are divided.
     Dividing(BlockReader),
-    /// So are those of the other side, in memory, so that rows probe one small table after the other.
-    Spreading {
-        table: Table,
-        reader: BlockReader,
-    },
+    /// So are those of the other side, if there is memory for both.
+    Spreading(BlockReader),
+    /// Then each thread joins partitions of its own, from the next one on.
+    Joining(usize),
     /// Blocks of the other side probe.
     Probing {
         table: Table,
-        blocks: Blocks,
+        reader: BlockReader,
     },
     /// Rows of the table that are returned apart from pairs, from a row of a part on.
     Scanning {
@@ -93,41 +93,14 @@ pub struct Table {
     pub is_last: bool,
 }
 
-impl Table {
-    fn last(tables: Tables) -> Self {
-        Self {
-            tables: Arc::new(tables),
-            is_last: true,
-        }
-    }
-}
-
-/// Blocks that probe.
-pub enum Blocks {
-    /// As they were spilled.
-    Whole(BlockReader),
-    /// Those for one table of the pair after the other.
-    Divided(DividedBlocks),
-}
-
-impl Blocks {
-    fn next(&mut self) -> Option<(usize, NextBlock)> {
-        match self {
-            Self::Whole(reader) => {
-                let next = reader.next();
-                next.map(|(number, block)| (number, NextBlock::Pending(block)))
-            }
-            Self::Divided(blocks) => blocks.next().map(|block| (0, block)),
-        }
-    }
-}
-
 /// Part of a stage.
 pub enum Turn {
     /// A block of this side.
     Divide(Side, Option<PendingBlock>),
     /// With a block of this number.
-    Probe(Table, usize, Option<NextBlock>),
+    Probe(Table, usize, Option<PendingBlock>),
+    /// A partition, once it is begun.
+    Join(usize, Option<Box<Piece>>),
     Scan(Table, Scan),
     /// Makes the next stage.
     Change(Option<Stage>),
@@ -192,12 +165,17 @@ impl Run {
                 let next = reader.next();
                 next.map(|(_, block)| Turn::Divide(self.build, Some(block)))
             }
-            Stage::Spreading { reader, .. } => {
+            Stage::Spreading(reader) => {
                 let next = reader.next();
                 next.map(|(_, block)| Turn::Divide(self.build.other(), Some(block)))
             }
-            Stage::Probing { table, blocks } => {
-                let next = blocks.next();
+            Stage::Joining(next) if *next < PARTITIONS => {
+                *next += 1;
+                Some(Turn::Join(*next - 1, None))
+            }
+            Stage::Joining(_) => None,
+            Stage::Probing { table, reader } => {
+                let next = reader.next();
                 next.map(|(number, block)| Turn::Probe(table.clone(), number, Some(block)))
             }
             Stage::Scanning { table, part, row } => {
@@ -230,20 +208,18 @@ impl Run {
                 Ok(Stage::Scanning { table, part, row })
             }
             (Stage::Dividing(_), NotHeld::Divided { stores, .. }) => {
-                let tables = Tables::build(&stores[0], shared.plan.marks(self.build), 1)?;
-                if !tables.is_complete() || !self.probe.lock().fits(&shared.grant) {
-                    stores[1].spill_all()?;
-                    return Ok(self.probing(tables, true, shared));
+                let [build, probe] = stores;
+                if build.spilled_rows() == 0 && self.probe.lock().fits(&shared.grant) {
+                    let batches = take(&mut self.probe.lock().batches);
+                    return Ok(Stage::Spreading(BlockReader::new(batches, &shared.grant)));
                 }
-                let batches = take(&mut self.probe.lock().batches);
-                Ok(Stage::Spreading {
-                    table: Table::last(tables),
-                    reader: BlockReader::new(batches, &shared.grant),
-                })
+                probe.spill_all()?;
+                let tables = Tables::build(build, shared.plan.marks(self.build), 1)?;
+                Ok(self.probing(tables, true, shared))
             }
-            (Stage::Spreading { table, .. }, NotHeld::Divided { stores, .. }) => {
-                let blocks = Blocks::Divided(DividedBlocks::of(&stores[1])?);
-                Ok(Stage::Probing { table, blocks })
+            (Stage::Spreading(_), NotHeld::Divided { stores, .. }) => {
+                stores[1].finish()?;
+                Ok(Stage::Joining(0))
             }
             (Stage::Begun, NotHeld::Queued { queue, .. }) => self.load(queue, shared),
             (
@@ -268,16 +244,30 @@ impl Run {
 
     fn load(&self, queue: &Mutex<Queue>, shared: &Shared) -> Result<Stage> {
         let mut queue = queue.lock();
-        let options = PartOptions {
+        let options = self.part_options(self.level, shared);
+        let tables = queue.load(shared, self.build, options)?;
+        Ok(self.probing(tables, queue.is_empty(), shared))
+    }
+
+    /// Those of tables of rows that were divided this often.
+    fn part_options<'a>(&self, level: u32, shared: &'a Shared) -> PartOptions<'a> {
+        PartOptions {
             layout: shared.plan.layout(self.build),
             stop: &shared.environment.stop,
-            skip_bits: PARTITION_BITS * self.level,
+            skip_bits: PARTITION_BITS * level,
             marks: shared.plan.marks(self.build),
             has_keys: self.has_keys,
             shelf: shared.environment.table_shelf.as_deref(),
+        }
+    }
+
+    /// Takes a partition of the rows that were divided in memory.
+    pub fn take_piece(&self, idx: usize, shared: &Shared) -> Result<Option<Piece>> {
+        let NotHeld::Divided { stores, .. } = &self.not_held else {
+            return Ok(None);
         };
-        let tables = queue.load(shared, self.build, options)?;
-        Ok(self.probing(tables, queue.is_empty(), shared))
+        let options = self.part_options(self.level + 1, shared);
+        Piece::take([&stores[0], &stores[1]], idx, self.build, options, shared)
     }
 
     /// All rows that probe do so with this table.
@@ -291,7 +281,7 @@ impl Run {
         let tables = Arc::new(tables);
         Stage::Probing {
             table: Table { tables, is_last },
-            blocks: Blocks::Whole(BlockReader::new(batches, &shared.grant)),
+            reader: BlockReader::new(batches, &shared.grant),
         }
     }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 
 use super::cursor::Cursor;
-use super::layout::Block;
+use super::layout::{Block, RowLayout};
 use super::pair::{Pair, Shared};
+use super::plan::ProbeRows;
 use super::run::{Run, Stage, Table, Turn};
 use crate::Result;
 use crate::partitions::Scatter;
@@ -51,7 +52,7 @@ impl Share {
             }
             Turn::Probe(table, number, block) => {
                 if let Some(block) = block.take() {
-                    begin(run, shared, table, &block.wait()?.0, cursor, scatter)?;
+                    begin(run, shared, table, &block.wait()?, cursor, scatter)?;
                     run.recall(*number, &mut cursor.matched);
                 }
                 let probing = shared.probing(&table.tables, run.build.other(), table.is_last);
@@ -60,6 +61,15 @@ impl Share {
                     run.keep(*number, &cursor.matched);
                 }
                 Ok(batch)
+            }
+            Turn::Join(idx, piece) => {
+                if piece.is_none() {
+                    *piece = run.take_piece(*idx, shared)?.map(Box::new);
+                }
+                match piece {
+                    Some(piece) => piece.next(shared, cursor),
+                    None => Ok(None),
+                }
             }
             Turn::Scan(table, scan) => {
                 scan.next(shared.probing(&table.tables, run.build.other(), table.is_last))
@@ -106,13 +116,17 @@ fn begin(
     cursor: &mut Cursor,
     scatter: &mut Scatter,
 ) -> Result<()> {
-    let layout = shared.plan.layout(run.build.other());
     let rows = &mut cursor.rows;
-    layout.keys(block, &mut rows.keys);
-    let heap = block.heap.as_slice();
-    let columns = (0..layout.columns()).map(|idx| layout.unpack(idx, &block.words, &heap));
-    rows.set_columns(columns.collect::<Result<_>>()?)?;
+    set_rows(shared.plan.layout(run.build.other()), block, rows)?;
     run.spill_others(&table.tables, block, rows.keys.hashes(), scatter)?;
     cursor.start(shared.probing(&table.tables, run.build.other(), table.is_last));
     Ok(())
+}
+
+/// Replaces `rows` by those of a block.
+pub fn set_rows(layout: &RowLayout, block: &Block, rows: &mut ProbeRows) -> Result<()> {
+    layout.keys(block, &mut rows.keys);
+    let heap = block.heap.as_slice();
+    let columns = (0..layout.columns()).map(|idx| layout.unpack(idx, &block.words, &heap));
+    rows.set_columns(columns.collect::<Result<_>>()?)
 }

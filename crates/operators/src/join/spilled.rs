@@ -12,10 +12,8 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use super::layout::Block;
 use super::packed::{pack, unpack};
-use super::store::RowStore;
 use crate::Result;
 use crate::memory::{Charge, Grant};
-use crate::partitions::PARTITIONS;
 use crate::spill::{PendingBatch, SpilledBatch};
 
 /// Blocks that are read ahead.
@@ -121,64 +119,5 @@ impl Iterator for BlockReader {
         });
         self.ahead.extend(more);
         self.ahead.pop_front()
-    }
-}
-
-/// A block that is read, or there and charged.
-pub enum NextBlock {
-    Pending(PendingBlock),
-    Held(Block, Charge),
-}
-
-impl NextBlock {
-    /// The block, and what is charged for it.
-    pub fn wait(self) -> Result<(Block, Option<Charge>)> {
-        match self {
-            Self::Pending(block) => Ok((block.wait()?, None)),
-            Self::Held(block, charge) => Ok((block, Some(charge))),
-        }
-    }
-}
-
-/// The blocks of a store, partition by partition: those in memory, and those that were spilled after all.
-pub struct DividedBlocks {
-    held: VecDeque<(Block, Charge)>,
-    spilled: BlockReader,
-}
-
-impl DividedBlocks {
-    /// Takes all rows with keys.
-    pub fn of(store: &RowStore) -> Result<Self> {
-        store.finish()?;
-        let mut held = VecDeque::new();
-        let mut spilled = Vec::new();
-        for idx in 0..PARTITIONS {
-            if let Some(partition) = store.take_resident(idx) {
-                held.extend(partition.chunks.into_iter().map(|block| {
-                    let charge = Charge::adopt(store.grant(), block.memory_bytes());
-                    (block, charge)
-                }));
-            } else if let Some(partition) = store.take_spilled(idx) {
-                spilled.extend(partition.batches);
-            }
-        }
-        Ok(Self {
-            held,
-            spilled: BlockReader::new(spilled, store.grant()),
-        })
-    }
-}
-
-impl Iterator for DividedBlocks {
-    type Item = NextBlock;
-
-    fn next(&mut self) -> Option<NextBlock> {
-        match self.held.pop_front() {
-            Some((block, charge)) => Some(NextBlock::Held(block, charge)),
-            None => self
-                .spilled
-                .next()
-                .map(|(_, block)| NextBlock::Pending(block)),
-        }
     }
 }

@@ -9,10 +9,10 @@ use super::direct::Direct;
 use super::layout::{Heaps, RowLayout};
 use super::ordered;
 use super::part::{FILTER_BITS, Part, PartOptions, ROW_BITS, filter_of};
-use super::store::RowStore;
+use super::store::{Partition, RowStore};
 use crate::Result;
 use crate::keys::Keys;
-use crate::memory::Charge;
+use crate::memory::{Charge, Grant};
 use crate::partitions::{NO_KEY, PARTITION_BITS, PARTITIONS};
 use crate::threads::on_threads;
 
@@ -432,14 +432,22 @@ fn build_part(store: &RowStore, idx: usize, options: PartOptions) -> Result<Opti
         store.spill_taken(idx, partition)?;
         return Ok(None);
     }
-    let heap: usize = partition
-        .chunks
-        .iter()
-        .map(|chunk| chunk.heap.capacity())
-        .sum();
-    charge.adopt_more(heap as u64);
-    let part = options.build(partition.chunks, charge);
-    grant.shrink(partition.held_bytes - heap as u64);
+    let part = part_of(partition, charge, &options, grant);
     store.stop().check()?;
     Ok(Some(part))
+}
+
+/// The table of these rows, for which `charge` is lent. What was lent for the rows is returned.
+pub fn part_of(
+    partition: Partition,
+    mut charge: Charge,
+    options: &PartOptions,
+    grant: &Grant,
+) -> Part {
+    let heaps = partition.chunks.iter().map(|chunk| chunk.heap.capacity());
+    let heap_bytes = heaps.sum::<usize>() as u64;
+    charge.adopt_more(heap_bytes);
+    let part = options.build(partition.chunks, charge);
+    grant.shrink(partition.held_bytes - heap_bytes);
+    part
 }
