@@ -23,7 +23,7 @@ use futures::{StreamExt, TryFutureExt, TryStreamExt};
 
 use super::Reason;
 use super::original::{as_original, shown_as_original};
-use super::work::{Streams, handed_on};
+use super::work::{Pieces, Streams, handed_on};
 use key_ranges::KeyRanges;
 use spec::Spec;
 use stream::{Build, Built, ProbeSide};
@@ -198,12 +198,15 @@ impl ExecutionPlan for SpillingHashJoinExec {
         let side = ProbeSide {
             // Opened before any stream can end.
             stream: streams.open(),
-            columns: self.spec.right.clone(),
             metrics: self.metrics.clone(),
             partition,
             threads: context.session_config().target_partitions(),
             fetch: self.original.fetch(),
-            input: join.right().execute(partition, context.clone())?,
+            input: Pieces::new(
+                join.right().execute(partition, context.clone())?,
+                self.spec.right.clone(),
+                &context,
+            ),
         };
         let joined = async move {
             let built = built.await.map_err(DataFusionError::Shared)?;

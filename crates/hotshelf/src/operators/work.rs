@@ -175,6 +175,12 @@ impl Pieces {
         }
     }
 
+    /// A batch alone.
+    pub async fn next_batch(&mut self) -> QueryResult<Option<RecordBatch>> {
+        let batch = self.input.next().await.transpose()?;
+        batch.map(|batch| self.columns.add(batch)).transpose()
+    }
+
     /// The next piece. The one before has been worked on.
     pub async fn next(&mut self) -> QueryResult<Piece> {
         let mut batches = Vec::new();

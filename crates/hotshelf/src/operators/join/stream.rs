@@ -1,5 +1,7 @@
 //! A join's steps, in the order in which a stream takes them: build, probe, and what was spilled.
 
+use std::collections::VecDeque;
+use std::mem::take;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
@@ -9,7 +11,6 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, Time,
 };
-use futures::StreamExt;
 use futures::stream::{Stream, try_unfold};
 use hotshelf_operators::OperatorError;
 use hotshelf_operators::join::{HashJoin, Prober, Step};
@@ -136,8 +137,7 @@ pub(super) struct Built(Arc<HashJoin>);
 
 /// What a stream of the output is made of.
 pub(super) struct ProbeSide {
-    pub input: SendableRecordBatchStream,
-    pub columns: Arc<Columns>,
+    pub input: Pieces,
     pub stream: OpenStream,
     pub metrics: ExecutionPlanMetricsSet,
     pub partition: usize,
@@ -154,8 +154,10 @@ impl Built {
         let begun = join.prober().map_err(failed).map(|prober| {
             let probe = Probe {
                 input: Some(side.input),
-                columns: side.columns,
                 step: ProbeStep::Pull,
+                given: VecDeque::new(),
+                found: VecDeque::new(),
+                has_ended: false,
                 joined: SmallBatches::new(side.fetch),
                 threads: side.threads,
                 stream: side.stream,
@@ -177,9 +179,13 @@ impl Built {
 /// What a prober works on. The prober itself may be on another thread.
 struct Probe {
     /// Dropped when it has ended.
-    input: Option<SendableRecordBatchStream>,
-    columns: Arc<Columns>,
+    input: Option<Pieces>,
     step: ProbeStep,
+    /// For the prober, when it has ended with the batch before.
+    given: VecDeque<RecordBatch>,
+    /// What it has come to, and whether that is all.
+    found: VecDeque<RecordBatch>,
+    has_ended: bool,
     joined: SmallBatches,
     threads: usize,
     stream: OpenStream,
@@ -239,11 +245,19 @@ impl Probe {
                     };
                     continue;
                 }
-                ProbeStep::Give | ProbeStep::Alone => {
-                    let found;
-                    (found, prober) = work(self.baseline.elapsed_compute(), prober).await?;
-                    batch = found.map_err(failed)?;
-                }
+                ProbeStep::Give | ProbeStep::Alone => match self.found.pop_front() {
+                    Some(found) => batch = Some(found),
+                    None if take(&mut self.has_ended) => batch = None,
+                    None => {
+                        let elapsed = self.baseline.elapsed_compute();
+                        let done;
+                        (done, prober) = work(elapsed, prober, take(&mut self.given)).await?;
+                        let done = done.map_err(failed)?;
+                        self.found = done.batches.into();
+                        (self.given, self.has_ended) = (done.given, done.has_ended);
+                        continue;
+                    }
+                },
                 ProbeStep::Shared(rest) => batch = rest.next().await?,
                 ProbeStep::End => return Ok(None),
             }
@@ -285,19 +299,27 @@ impl Probe {
     }
 
     async fn pull(&mut self, mut prober: Prober) -> QueryResult<Prober> {
+        let may_wait = prober.may_wait();
         let next = match &mut self.input {
-            Some(input) if prober.needs_rows() => input.next().await.transpose()?,
+            Some(input) if prober.needs_rows() && may_wait => {
+                let piece = input.next().await?;
+                self.given = piece.batches.into();
+                if piece.is_last {
+                    self.input = None;
+                }
+                self.given.pop_front()
+            }
+            Some(input) if prober.needs_rows() => input.next_batch().await?,
             _ => None,
         };
         match next {
             Some(batch) => {
-                prober.push(self.columns.add(batch)?).map_err(failed)?;
+                prober.push(batch).map_err(failed)?;
                 self.step = ProbeStep::Give;
             }
             None => {
                 self.input = None;
                 // What remains of spilled rows is written.
-                let may_wait = prober.may_wait();
                 let finish = move || prober.finish().map(|()| prober);
                 prober = match may_wait {
                     true => blocking(finish).await?,
