@@ -148,6 +148,7 @@ pub(super) struct Pieces {
     bytes_max: u64,
     /// For a piece without its latest batch, which is on the account of the operator that made it.
     rows: MemoryReservation,
+    has_ended: bool,
 }
 
 /// Some batches of an input.
@@ -172,6 +173,7 @@ impl Pieces {
             columns,
             bytes_max: bytes_max.clamp(PIECE_BYTES_MIN, PIECE_BYTES),
             rows: rows_on_the_way(context),
+            has_ended: false,
         }
     }
 
@@ -181,13 +183,18 @@ impl Pieces {
         batch.map(|batch| self.columns.add(batch)).transpose()
     }
 
-    /// The next piece. The one before has been worked on.
+    /// The next piece. The one before has been worked on. After the last one, those that follow are empty.
     pub async fn next(&mut self) -> QueryResult<Piece> {
         let mut batches = Vec::new();
         let (mut rows, mut bytes) = (0, 0);
         while rows < PIECE_ROWS && bytes < self.bytes_max {
             self.rows.resize(bytes as usize);
-            let Some(batch) = self.input.next().await.transpose()? else {
+            let next = match self.has_ended {
+                true => None,
+                false => self.input.next().await.transpose()?,
+            };
+            let Some(batch) = next else {
+                self.has_ended = true;
                 return Ok(Piece {
                     batches,
                     is_last: true,

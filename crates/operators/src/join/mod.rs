@@ -147,6 +147,8 @@ pub struct JoinStats {
     pub level_max: u64,
     /// How often a partition was read again because the other one did not fit and could not be divided.
     pub pass_count: u64,
+    /// Partitions of pairs whose rows were divided in memory.
+    pub piece_count: u64,
     /// The most memory in use at once, in bytes.
     pub used_bytes_max: u64,
 }
@@ -263,13 +265,14 @@ impl HashJoin {
 
     /// What the join did so far.
     pub fn stats(&self) -> JoinStats {
-        let [pair_count, level_max, pass_count] = self.shared.counts.get();
+        let [pair_count, level_max, pass_count, piece_count] = self.shared.counts.get();
         JoinStats {
             spilled_left_rows: self.build.spilled_rows(),
             spilled_right_rows: self.probe.spilled_rows(),
             pair_count,
             level_max,
             pass_count,
+            piece_count,
             used_bytes_max: self.shared.grant.used_bytes_max(),
         }
     }

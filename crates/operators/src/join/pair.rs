@@ -32,6 +32,7 @@ pub struct Counts {
     pairs: AtomicU64,
     levels: AtomicU64,
     passes: AtomicU64,
+    pieces: AtomicU64,
 }
 
 impl Counts {
@@ -44,9 +45,14 @@ impl Counts {
         self.passes.fetch_add(1, Relaxed);
     }
 
-    /// Pairs joined, the level of the deepest, and how often a probe side was read again.
-    pub fn get(&self) -> [u64; 3] {
-        [&self.pairs, &self.levels, &self.passes].map(|count| count.load(Relaxed))
+    pub fn note_piece(&self) {
+        self.pieces.fetch_add(1, Relaxed);
+    }
+
+    /// Pairs joined, the level of the deepest, how often a probe side was read again, and partitions of pairs that
+    /// threads joined by themselves.
+    pub fn get(&self) -> [u64; 4] {
+        [&self.pairs, &self.levels, &self.passes, &self.pieces].map(|count| count.load(Relaxed))
     }
 }
 
@@ -127,7 +133,7 @@ impl Pair {
 }
 
 /// Whether dividing by further bits would leave most rows of a partition together, which has these of `total` rows.
-fn is_skewed(rows: u64, total: u64) -> bool {
+pub fn is_skewed(rows: u64, total: u64) -> bool {
     let others = total.saturating_sub(rows);
     rows * (PARTITIONS as u64 - 1) >= SKEW * others
 }

@@ -49,6 +49,7 @@ impl Piece {
             shared.grant.shrink(rows.held_bytes);
             return Ok(None);
         }
+        shared.counts.note_piece();
         let mut lent = charge.empty();
         lent.grow(options.bytes(rows.rows as usize));
         let part = part_of(rows, lent, &options, &shared.grant);

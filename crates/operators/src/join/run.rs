@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::cursor::Scan;
 use super::layout::Block;
-use super::pair::{Pair, Shared, spilled_pairs};
+use super::pair::{Pair, Shared, is_skewed, spilled_pairs};
 use super::part::PartOptions;
 use super::piece::Piece;
 use super::queue::{Matched, Queue};
@@ -207,9 +207,9 @@ impl Run {
                 let (part, row) = (0, 0);
                 Ok(Stage::Scanning { table, part, row })
             }
-            (Stage::Dividing(_), NotHeld::Divided { stores, .. }) => {
+            (Stage::Dividing(_), NotHeld::Divided { stores, totals }) => {
                 let [build, probe] = stores;
-                if build.spilled_rows() == 0 && self.probe.lock().fits(&shared.grant) {
+                if self.is_for_pieces(build, totals[0], shared) {
                     let batches = take(&mut self.probe.lock().batches);
                     return Ok(Stage::Spreading(BlockReader::new(batches, &shared.grant)));
                 }
@@ -259,6 +259,18 @@ impl Run {
             has_keys: self.has_keys,
             shelf: shared.environment.table_shelf.as_deref(),
         }
+    }
+
+    /// Whether all rows fit at once, divided, and no thread gets most of them: its partition would be larger than its
+    /// caches, and the others would wait for it.
+    fn is_for_pieces(&self, build: &RowStore, total: u64, shared: &Shared) -> bool {
+        let Some(rows) = build.most_rows().filter(|&rows| !is_skewed(rows, total)) else {
+            return false;
+        };
+        let table_bytes = self
+            .part_options(self.level + 1, shared)
+            .bytes(rows as usize);
+        self.probe.lock().fits(&shared.grant, table_bytes)
     }
 
     /// Takes a partition of the rows that were divided in memory.

@@ -60,9 +60,9 @@ pub struct Spilled {
 }
 
 impl Spilled {
-    /// Whether there is memory for all rows now.
-    pub fn fits(&self, grant: &Arc<Grant>) -> bool {
-        Charge::adopt(grant, 0).try_grow(self.bytes)
+    /// Whether there is memory for all rows now, and for so much more.
+    pub fn fits(&self, grant: &Arc<Grant>, more_bytes: u64) -> bool {
+        Charge::adopt(grant, 0).try_grow(self.bytes + more_bytes)
     }
 }
 

@@ -261,6 +261,19 @@ impl RowStore {
         self.write(&mut partition)
     }
 
+    /// The rows of the partition that has most. None if any is spilled, be it without a row so far.
+    pub fn most_rows(&self) -> Option<u64> {
+        let mut most = 0;
+        for partition in &self.partitions[..NO_KEY] {
+            let partition = partition.lock();
+            if partition.spilled.is_some() {
+                return None;
+            }
+            most = most.max(partition.rows);
+        }
+        Some(most)
+    }
+
     /// Spills all partitions of rows with keys.
     pub fn spill_all(&self) -> Result<()> {
         (0..PARTITIONS).try_for_each(|idx| self.spill(idx))

@@ -302,11 +302,7 @@ impl Probe {
         let may_wait = prober.may_wait();
         let next = match &mut self.input {
             Some(input) if prober.needs_rows() && may_wait => {
-                let piece = input.next().await?;
-                self.given = piece.batches.into();
-                if piece.is_last {
-                    self.input = None;
-                }
+                self.given = input.next().await?.batches.into();
                 self.given.pop_front()
             }
             Some(input) if prober.needs_rows() => input.next_batch().await?,

@@ -511,6 +511,64 @@ fn partitions_are_divided_until_they_fit_and_not_further() {
 }
 
 #[test]
+fn pairs_that_fit_are_divided_in_memory_and_return_what_they_should() {
+    let left = numbers((0..60_000).map(|n| n * 3));
+    let right = numbers(0..60_000);
+    for (kind, expected) in [
+        (JoinKind::Inner, 20_000),
+        (JoinKind::Left, 60_000),
+        (JoinKind::Right, 60_000),
+        (JoinKind::Full, 100_000),
+        (JoinKind::LeftSemi, 20_000),
+        (JoinKind::RightSemi, 20_000),
+        (JoinKind::LeftAnti, 40_000),
+        (JoinKind::RightAnti, 40_000),
+    ] {
+        for threads in [1, 3] {
+            let pool = FixedPool::new(256 << 10);
+            let test = TestEnvironment::new(Arc::clone(&pool) as Arc<dyn Broker>);
+            let spec = nullable_spec(left.schema_ref(), kind);
+            let join = HashJoin::with_minimum(spec, &test.environment, threads, 0).unwrap();
+            let output = run(&join, [&left, &right], threads).unwrap();
+            let rows: usize = output.iter().map(RecordBatch::num_rows).sum();
+            let stats = join.stats();
+            assert_eq!(rows, expected, "{kind:?} {stats:?}");
+            assert!(stats.piece_count > stats.pair_count, "{kind:?} {stats:?}");
+            drop(join);
+            assert_eq!(pool.lent_bytes(), 0, "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn pairs_of_few_keys_are_not_joined_in_pieces() {
+    let few = numbers((0..60_000).map(|n| n % 100));
+    let test = TestEnvironment::new(FixedPool::new(256 << 10));
+    let spec = nullable_spec(few.schema_ref(), JoinKind::LeftSemi);
+    let join = HashJoin::with_minimum(spec, &test.environment, 2, 0).unwrap();
+    let output = run(&join, [&few, &few], 2).unwrap();
+    let rows: usize = output.iter().map(RecordBatch::num_rows).sum();
+    let stats = join.stats();
+    assert!(stats.spilled_left_rows > 0, "{stats:?}");
+    assert_eq!((rows, stats.piece_count), (60_000, 0), "{stats:?}");
+}
+
+/// A join whose output is the key of a side, or NULL.
+fn nullable_spec(schema: &arrow_schema::SchemaRef, kind: JoinKind) -> JoinSpec {
+    let side = match kind {
+        JoinKind::RightSemi | JoinKind::RightAnti => Side::Right,
+        _ => Side::Left,
+    };
+    let field = Field::new("key", DataType::Int64, true);
+    JoinSpec {
+        kind,
+        output: vec![(side, 0)],
+        schema: Arc::new(Schema::new(vec![field])),
+        ..count_spec(schema)
+    }
+}
+
+#[test]
 fn one_key_is_not_divided_in_vain() {
     let left = numbers(std::iter::repeat_n(5, 20_000));
     let right = numbers((0..20).map(|n| n % 6));
