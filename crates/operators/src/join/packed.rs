@@ -27,9 +27,8 @@ pub fn pack(words: &[u64], stride: usize) -> Vec<u8> {
             (0..stride).map(range).collect()
         }
     };
-    for column in 0..stride {
+    for (column, (least, greatest)) in ranges.into_iter().enumerate() {
         let values = || words.iter().skip(column).step_by(stride);
-        let (least, greatest) = ranges[column];
         let distance = greatest.saturating_sub(least);
         let width = (u64::BITS - distance.leading_zeros()).div_ceil(8) as usize;
         packed.extend(least.to_le_bytes());

@@ -43,7 +43,7 @@ pub struct Run {
 enum NotHeld {
     /// Spilled partitions of both sides, and how many rows they had together.
     Divided {
-        stores: [RowStore; 2],
+        stores: Box<[RowStore; 2]>,
         totals: [u64; 2],
     },
     /// Rows that come next.
@@ -126,7 +126,7 @@ impl Run {
                 RowStore::new(layout, &shared.environment, &shared.grant, level, false)
             };
             let not_held = NotHeld::Divided {
-                stores: [build, build.other()].map(store),
+                stores: Box::new([build, build.other()].map(store)),
                 totals: [built.rows, probe.rows],
             };
             (
@@ -208,7 +208,7 @@ impl Run {
                 Ok(Stage::Scanning { table, part, row })
             }
             (Stage::Dividing(_), NotHeld::Divided { stores, totals }) => {
-                let [build, probe] = stores;
+                let [build, probe] = &**stores;
                 if self.is_for_pieces(build, totals[0], shared) {
                     let batches = take(&mut self.probe.lock().batches);
                     return Ok(Stage::Spreading(BlockReader::new(batches, &shared.grant)));
@@ -232,7 +232,7 @@ impl Run {
                 self.load(queue, shared)
             }
             (_, NotHeld::Divided { stores, totals }) => {
-                let [build, probe] = stores;
+                let [build, probe] = &**stores;
                 probe.finish()?;
                 let found = spilled_pairs([build, probe], self.build, *totals, &shared.plan);
                 pairs.extend(found);
