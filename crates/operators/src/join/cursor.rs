@@ -3,7 +3,6 @@
 use arrow_array::{Array, BooleanArray, RecordBatch, UInt32Array};
 
 use super::layout::heap_value;
-use super::part::place;
 use super::plan::{BuildRows, OUTPUT_BYTES, Plan, ProbeRows};
 use super::rounds::Rounds;
 use super::spec::{Side, Single};
@@ -13,11 +12,9 @@ use crate::{Result, Stop, TableShelf};
 
 /// Rows of the build side that are looked at for pairs to test before others have their turn.
 const LOOKS_MAX: u64 = 1 << 20;
-/// Rows of a table that are looked at before it is seen whether the thread should stop.
-const SCAN_CHECK_ROWS: usize = 1 << 16;
 
 /// Whether a batch of build rows may have more bytes in heaps than it should: only then are they added up.
-fn may_be_long(tables: &Tables, plan: &Plan) -> bool {
+pub fn may_be_long(tables: &Tables, plan: &Plan) -> bool {
     tables.layout.heap_bytes_max() * plan.output_rows > OUTPUT_BYTES
 }
 
@@ -417,76 +414,6 @@ impl Cursor {
         let batch = probing
             .plan
             .batch(probing.side, Some((&self.rows, &picks)), None, mark)?;
-        Ok(Some(batch))
-    }
-}
-
-/// Reads the rows of a table that are returned apart from pairs.
-#[derive(Debug)]
-pub struct Scan {
-    part: usize,
-    rows: std::ops::Range<usize>,
-}
-
-impl Scan {
-    /// Reads the given rows of a part.
-    pub fn new(part: usize, rows: std::ops::Range<usize>) -> Self {
-        Self { part, rows }
-    }
-
-    /// The next batch.
-    pub fn next(&mut self, probing: Probing) -> Result<Option<RecordBatch>> {
-        let side = probing.side.other();
-        let single = probing.plan.spec.kind.single(side);
-        let (_, has_keys) = probing.tables.part_rows(self.part);
-        let returns = match single {
-            Single::None => return Ok(None),
-            Single::Unmatched => probing.plan.returns_lonely(side, has_keys),
-            Single::Matched | Single::Marked => true,
-        };
-        let mut places = Vec::new();
-        let has_heap = may_be_long(probing.tables, probing.plan);
-        let mut bytes = 0;
-        while returns && places.len() < probing.plan.output_rows && bytes <= OUTPUT_BYTES {
-            let Some(row) = self.rows.next() else {
-                break;
-            };
-            if row % SCAN_CHECK_ROWS == 0 {
-                probing.stop.check()?;
-            }
-            let place = place(self.part, row);
-            let is_matched = probing.tables.is_matched(place);
-            let is_returned = match single {
-                Single::Matched => is_matched,
-                Single::Unmatched => !is_matched,
-                _ => true,
-            };
-            if is_returned {
-                places.push(place);
-                bytes += match has_heap {
-                    true => probing.tables.heap_bytes(place),
-                    false => 0,
-                };
-            }
-        }
-        if places.is_empty() {
-            return Ok(None);
-        }
-        let mut words = Vec::new();
-        probing.tables.gather(&places, &mut words);
-        let build = BuildRows {
-            words: &words,
-            places: &places,
-        };
-        let mark = (single == Single::Marked).then(|| {
-            let matched = places
-                .iter()
-                .map(|&place| Some(probing.tables.is_matched(place)));
-            matched.collect::<BooleanArray>()
-        });
-        let batch = probing
-            .plan
-            .batch(probing.side, None, Some((probing.tables, &build)), mark)?;
         Ok(Some(batch))
     }
 }

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow_array::ArrayRef;
 use arrow_row::{RowConverter, SortField};
 use arrow_schema::DataType;
-use hotshelf_tier::region::extend_rows;
 
 use crate::Result;
 use crate::keys::bytes::{array_of, as_type, is_string, values};
@@ -325,7 +324,8 @@ impl RowLayout {
 /// Appends rows of this many words, of which none refers to a heap.
 fn copy_words<const STRIDE: usize>(from: &Block, rows: &[u32], to: &mut Block) {
     let (from, _) = from.words.as_chunks::<STRIDE>();
-    extend_rows(&mut to.words, from, rows);
+    to.words
+        .extend(rows.iter().flat_map(|&row| from[row as usize]));
 }
 
 fn heap_place(word: usize, data_type: &DataType, in_key: bool) -> Result<ColumnPlace> {

@@ -64,7 +64,8 @@
 //! | `key_parts` | which partition a key is in |
 //! | `direct` | which keys have rows, where keys lie close together |
 //! | `ordered` | rows in the order of such keys |
-//! | `cursor` | how a batch probes, and which rows have no partner |
+//! | `cursor` | how a batch probes, and which of its rows have no partner |
+//! | `scan` | which rows of a table have none |
 //! | `rounds` | which pairs are tested where it only matters whether a row has a partner |
 //! | `pair` | spilled partitions of both sides |
 //! | `rest` | what a thread does next when all right rows have arrived |
@@ -96,6 +97,7 @@ mod queue;
 mod rest;
 mod rounds;
 mod run;
+mod scan;
 mod share;
 mod spec;
 mod spilled;

@@ -4,12 +4,11 @@ use std::collections::VecDeque;
 
 use arrow_array::RecordBatch;
 
-use super::cursor::{Cursor, Scan};
+use super::cursor::Cursor;
 use super::layout::Block;
 use super::pair::Shared;
 use super::part::PartOptions;
-use super::run::next_scan;
-use super::share::set_rows;
+use super::scan::{Scan, next_scan};
 use super::spec::Side;
 use super::spilled::BlockReader;
 use super::store::RowStore;
@@ -79,7 +78,7 @@ impl Piece {
                 self.is_probing = false;
             }
             if let Some(block) = self.next_block()? {
-                set_rows(shared.plan.layout(side), &block, &mut cursor.rows)?;
+                cursor.rows.set_block(shared.plan.layout(side), &block)?;
                 cursor.start(shared.probing(&self.tables, side, true));
                 self.is_probing = true;
                 continue;

@@ -11,7 +11,7 @@ use arrow_schema::{DataType, SchemaRef};
 use arrow_select::take::take;
 
 use super::key_parts::KeyParts;
-use super::layout::{RowLayout, Stored};
+use super::layout::{Block, RowLayout, Stored};
 use super::spec::{JoinSpec, Side, Single};
 use super::table::{Gathered, Tables};
 use crate::Result;
@@ -69,6 +69,14 @@ pub struct ProbeRows {
 }
 
 impl ProbeRows {
+    /// Replaces the rows by those of a block, which all have a key.
+    pub fn set_block(&mut self, layout: &RowLayout, block: &Block) -> Result<()> {
+        layout.keys(block, &mut self.keys);
+        let heap = block.heap.as_slice();
+        let columns = (0..layout.columns()).map(|idx| layout.unpack(idx, &block.words, &heap));
+        self.set_columns(columns.collect::<Result<_>>()?)
+    }
+
     /// Replaces the columns.
     pub fn set_columns(&mut self, columns: Vec<ArrayRef>) -> Result<()> {
         self.value_bytes = None;

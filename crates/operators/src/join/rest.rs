@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::cursor::Scan;
 use super::pair::{Pair, Shared};
-use super::run::{Run, next_scan};
+use super::run::Run;
+use super::scan::{Scan, next_scan};
 use super::share::Share;
 use super::table::Tables;
 

@@ -12,21 +12,18 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::cursor::Scan;
 use super::layout::Block;
 use super::pair::{Pair, Shared, is_skewed, spilled_pairs};
 use super::part::PartOptions;
 use super::piece::Piece;
 use super::queue::{Matched, Queue};
+use super::scan::{Scan, next_scan};
 use super::spec::Side;
 use super::spilled::{BlockReader, PendingBlock, Spilled};
 use super::store::RowStore;
 use super::table::Tables;
 use crate::Result;
 use crate::partitions::{PARTITION_BITS, PARTITIONS, Scatter, partition_of};
-
-/// Rows of a table that a thread returns at a turn.
-const SCAN_ROWS: usize = 1 << 16;
 
 /// A pair that is being joined. Threads share it.
 pub struct Run {
@@ -348,18 +345,4 @@ impl Run {
             matched.keep(number, marks);
         }
     }
-}
-
-/// The next rows of a table, and where those after them begin.
-pub fn next_scan(tables: &Tables, part: &mut usize, row: &mut usize) -> Option<Scan> {
-    while *part < tables.parts() {
-        let (rows, _) = tables.part_rows(*part);
-        if *row < rows {
-            let taken = *row..rows.min(*row + SCAN_ROWS);
-            *row = taken.end;
-            return Some(Scan::new(*part, taken));
-        }
-        (*part, *row) = (*part + 1, 0);
-    }
-    None
 }

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 
 use super::cursor::Cursor;
-use super::layout::{Block, RowLayout};
+use super::layout::Block;
 use super::pair::{Pair, Shared};
-use super::plan::ProbeRows;
 use super::run::{Run, Stage, Table, Turn};
 use crate::Result;
 use crate::partitions::Scatter;
@@ -117,16 +116,8 @@ fn begin(
     scatter: &mut Scatter,
 ) -> Result<()> {
     let rows = &mut cursor.rows;
-    set_rows(shared.plan.layout(run.build.other()), block, rows)?;
+    rows.set_block(shared.plan.layout(run.build.other()), block)?;
     run.spill_others(&table.tables, block, rows.keys.hashes(), scatter)?;
     cursor.start(shared.probing(&table.tables, run.build.other(), table.is_last));
     Ok(())
-}
-
-/// Replaces `rows` by those of a block.
-pub fn set_rows(layout: &RowLayout, block: &Block, rows: &mut ProbeRows) -> Result<()> {
-    layout.keys(block, &mut rows.keys);
-    let heap = block.heap.as_slice();
-    let columns = (0..layout.columns()).map(|idx| layout.unpack(idx, &block.words, &heap));
-    rows.set_columns(columns.collect::<Result<_>>()?)
 }

@@ -60,7 +60,7 @@ pub struct Spilled {
 }
 
 impl Spilled {
-    /// Whether there is memory for all rows now, and for so much more.
+    /// Whether there is memory for all rows now, and for `more_bytes`.
     pub fn fits(&self, grant: &Arc<Grant>, more_bytes: u64) -> bool {
         Charge::adopt(grant, 0).try_grow(self.bytes + more_bytes)
     }

@@ -293,7 +293,7 @@ impl RowStore {
         Ok(())
     }
 
-    /// The only chunk of a spilled partition, for which it gets an empty one: so other threads need not wait until it is
+    /// The only chunk of a spilled partition, for which it gets an empty one: so others need not wait until it is
     /// written. None if it has a heap.
     fn take_full(&self, partition: &mut Partition) -> Option<Block> {
         match &mut partition.chunks[..] {

@@ -1,9 +1,7 @@
 //! Huge pages for memory that others allocate.
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 use std::slice;
 
 use rustix::mm::{self, Advice};
@@ -33,22 +31,14 @@ pub fn prefer_huge_pages<T>(memory: &mut [T]) {
 
 /// Words for random access. Many of them have memory of their own, in huge pages if the kernel has them: what an
 /// allocator lends was often in use before, and so is in small pages.
-pub struct HugeWords {
-    start: NonNull<u64>,
-    len: usize,
-    memory: Memory,
-}
+pub struct HugeWords(Memory);
 
 /// What the words are in.
 enum Memory {
-    Lent { capacity: usize },
-    Mapped { _mapping: Mapping },
+    Lent(Vec<u64>),
+    /// The first words of a mapping that nothing else refers to.
+    Mapped(Mapping, usize),
 }
-
-// SAFETY: The words belong to the value alone, like those of a `Vec`.
-unsafe impl Send for HugeWords {}
-// SAFETY: Shared access only reads.
-unsafe impl Sync for HugeWords {}
 
 impl HugeWords {
     /// Words that are zero.
@@ -59,27 +49,11 @@ impl HugeWords {
             false => None,
         };
         let Some(mapping) = mapped else {
-            return Self::lent(vec![0; len]);
+            return Self(Memory::Lent(vec![0; len]));
         };
-        let start = NonNull::new(mapping.pointer(&(0..bytes)).cast());
-        let mut words = Self {
-            start: start.expect("a mapping is somewhere"),
-            len,
-            memory: Memory::Mapped { _mapping: mapping },
-        };
+        let mut words = Self(Memory::Mapped(mapping, len));
         prefer_huge_pages(&mut words);
         words
-    }
-
-    fn lent(words: Vec<u64>) -> Self {
-        let mut words = ManuallyDrop::new(words);
-        Self {
-            start: NonNull::new(words.as_mut_ptr()).expect("a vector is somewhere"),
-            len: words.len(),
-            memory: Memory::Lent {
-                capacity: words.capacity(),
-            },
-        }
     }
 }
 
@@ -88,37 +62,39 @@ impl Deref for HugeWords {
 
     #[inline(always)]
     fn deref(&self) -> &[u64] {
-        // SAFETY: `len` words from `start` on are initialized and live as long as `self`, which alone can write them.
-        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+        match &self.0 {
+            Memory::Lent(words) => words,
+            // SAFETY: The mapping has `len` words, initialised by the kernel, and lives as long as `self`, without
+            // which none is written.
+            Memory::Mapped(mapping, len) => unsafe {
+                slice::from_raw_parts(mapping.start().cast(), *len)
+            },
+        }
     }
 }
 
 impl DerefMut for HugeWords {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [u64] {
-        // SAFETY: As above, and `self` is borrowed exclusively.
-        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
-    }
-}
-
-impl Drop for HugeWords {
-    fn drop(&mut self) {
-        if let Memory::Lent { capacity } = self.memory {
-            // SAFETY: The pointer, length and capacity are those of the vector that was forgotten.
-            drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.len, capacity) });
+        match &mut self.0 {
+            Memory::Lent(words) => words,
+            // SAFETY: As above, and `self` is borrowed exclusively.
+            Memory::Mapped(mapping, len) => unsafe {
+                slice::from_raw_parts_mut(mapping.start().cast(), *len)
+            },
         }
     }
 }
 
 impl Default for HugeWords {
     fn default() -> Self {
-        Self::lent(Vec::new())
+        Self(Memory::Lent(Vec::new()))
     }
 }
 
 impl fmt::Debug for HugeWords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HugeWords({})", self.len)
+        write!(f, "HugeWords({})", self.len())
     }
 }
 

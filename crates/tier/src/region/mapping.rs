@@ -110,6 +110,11 @@ impl Mapping {
         self.writable
     }
 
+    #[inline]
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
     /// A pointer to `range`.
     ///
     /// # Panics

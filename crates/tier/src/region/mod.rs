@@ -13,7 +13,6 @@ mod mapping;
 mod numa;
 mod numbers;
 mod prefault;
-mod rows;
 mod shared;
 mod words;
 
@@ -40,7 +39,6 @@ pub(crate) use mapping::{Mapping, Window, page_round_up};
 pub use numa::move_to_node;
 pub use numbers::{Number, numbers, numbers_mut};
 pub use prefault::Prefault;
-pub use rows::extend_rows;
 pub use shared::shared_words;
 pub use words::Words;
 

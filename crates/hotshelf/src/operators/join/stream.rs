@@ -249,12 +249,7 @@ impl Probe {
                     Some(found) => batch = Some(found),
                     None if take(&mut self.has_ended) => batch = None,
                     None => {
-                        let elapsed = self.baseline.elapsed_compute();
-                        let done;
-                        (done, prober) = work(elapsed, prober, take(&mut self.given)).await?;
-                        let done = done.map_err(failed)?;
-                        self.found = done.batches.into();
-                        (self.given, self.has_ended) = (done.given, done.has_ended);
+                        prober = self.find(prober).await?;
                         continue;
                     }
                 },
@@ -282,6 +277,16 @@ impl Probe {
             }
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Has the prober find more, where blocking is allowed.
+    async fn find(&mut self, prober: Prober) -> QueryResult<Prober> {
+        let elapsed = self.baseline.elapsed_compute();
+        let (done, prober) = work(elapsed, prober, take(&mut self.given)).await?;
+        let done = done.map_err(failed)?;
+        self.found = done.batches.into();
+        (self.given, self.has_ended) = (done.given, done.has_ended);
+        Ok(prober)
     }
 
     /// What EXPLAIN ANALYZE shows, by the last to end.
