@@ -13,6 +13,7 @@ use datafusion::execution::memory_pool::{MemoryLimit, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::stream::Fuse;
 use futures::{Stream, StreamExt, TryStreamExt};
 use hotshelf_operators::batches::needed_bytes;
 use hotshelf_operators::spill::SpillFolder;
@@ -143,12 +144,11 @@ pub(super) fn handed_on(
 
 /// An operator's input, in pieces.
 pub(super) struct Pieces {
-    input: SendableRecordBatchStream,
+    input: Fuse<SendableRecordBatchStream>,
     columns: Arc<Columns>,
     bytes_max: u64,
     /// For a piece without its latest batch, which is on the account of the operator that made it.
     rows: MemoryReservation,
-    has_ended: bool,
 }
 
 /// Some batches of an input.
@@ -169,11 +169,10 @@ impl Pieces {
             _ => PIECE_BYTES,
         };
         Self {
-            input,
+            input: input.fuse(),
             columns,
             bytes_max: bytes_max.clamp(PIECE_BYTES_MIN, PIECE_BYTES),
             rows: rows_on_the_way(context),
-            has_ended: false,
         }
     }
 
@@ -189,12 +188,7 @@ impl Pieces {
         let (mut rows, mut bytes) = (0, 0);
         while rows < PIECE_ROWS && bytes < self.bytes_max {
             self.rows.resize(bytes as usize);
-            let next = match self.has_ended {
-                true => None,
-                false => self.input.next().await.transpose()?,
-            };
-            let Some(batch) = next else {
-                self.has_ended = true;
+            let Some(batch) = self.input.next().await.transpose()? else {
                 return Ok(Piece {
                     batches,
                     is_last: true,

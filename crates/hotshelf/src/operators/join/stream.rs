@@ -305,13 +305,13 @@ impl Probe {
 
     async fn pull(&mut self, mut prober: Prober) -> QueryResult<Prober> {
         let may_wait = prober.may_wait();
-        let next = match &mut self.input {
-            Some(input) if prober.needs_rows() && may_wait => {
+        let next = match self.input.as_mut().filter(|_| prober.needs_rows()) {
+            Some(input) if may_wait => {
                 self.given = input.next().await?.batches.into();
                 self.given.pop_front()
             }
-            Some(input) if prober.needs_rows() => input.next_batch().await?,
-            _ => None,
+            Some(input) => input.next_batch().await?,
+            None => None,
         };
         match next {
             Some(batch) => {
