@@ -1,5 +1,7 @@
 //! Which expressions a plan has.
 
+use std::collections::HashSet;
+
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
@@ -21,6 +23,15 @@ pub(super) fn has_expression(plan: &LogicalPlan, is_kind: fn(&Expr) -> bool) -> 
 
 pub(super) fn is_subquery(expr: &Expr) -> bool {
     subquery_of(expr).is_some()
+}
+
+/// The expressions without those that came before.
+pub(super) fn distinct(exprs: Vec<Expr>) -> Vec<Expr> {
+    let mut known = HashSet::new();
+    exprs
+        .into_iter()
+        .filter(|expr| known.insert(expr.clone()))
+        .collect()
 }
 
 /// Whether a value of this type takes more than a few words.

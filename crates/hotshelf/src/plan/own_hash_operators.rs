@@ -1,4 +1,4 @@
-//! Hash joins and aggregations become Hotshelf's; joins by texts, aggregations by several columns with texts, and joins
+//! Hash joins and aggregations become Hotshelf's; joins by texts, aggregations by several columns of texts, and joins
 //! without keys only if they are expected not to fit. All spill by partition.
 //!
 //! DataFusion's joins have to hold one side, and its aggregation writes all groups at once when memory is short. They

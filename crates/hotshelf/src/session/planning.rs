@@ -24,6 +24,7 @@ use crate::error::{Error, Result, nearest};
 use crate::interrupt::Interrupt;
 use crate::kept_plans::{KeptPlan, Proof};
 use crate::outline::plan_by_outline;
+use crate::plan::without_repeated_keys;
 use crate::settings::{Notes, SessionSettings, Use, check_engine_setting, check_name, unknown};
 use crate::stored_table::StoredTable;
 
@@ -185,6 +186,7 @@ impl Session {
         plan: LogicalPlan,
         state: SessionState,
     ) -> Result<(KeptPlan, SessionState)> {
+        let plan = without_repeated_keys(plan).map_err(Error::from_query)?;
         let template = fingerprint::template(&plan);
         let state = self.numbered(state, &plan, template);
         let bytes = self.database.engine().pool.limit_bytes();

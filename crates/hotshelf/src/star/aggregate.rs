@@ -101,6 +101,32 @@ const TRIAL_GROUPS: usize = 1 << 20;
 /// The same where nearly as many groups as rows are expected.
 const FEW_TRIAL_GROUPS: usize = 1 << 15;
 
+/// As many rows are handed on as they are once grouping has not paid,
+const PASSED_ROWS: usize = 1 << 21;
+/// and so many times as many each time that it has not paid again.
+const PASSED_TIMES: usize = 4;
+
+/// Rows that are handed on as they are, because nearly each is a group of its own. What the first rows are says little
+/// of the others, so that grouping is tried again, each time after more rows.
+struct Passing {
+    rows_left: usize,
+    rows_next: usize,
+}
+
+impl Passing {
+    fn begin(&mut self) {
+        self.rows_left = self.rows_next;
+        self.rows_next = self.rows_next.saturating_mul(PASSED_TIMES);
+    }
+
+    /// Whether these rows are handed on as they are.
+    fn takes(&mut self, rows: usize) -> bool {
+        let passes = self.rows_left > 0;
+        self.rows_left = self.rows_left.saturating_sub(rows);
+        passes
+    }
+}
+
 /// Whether grouping the latest rows has paid.
 struct Trial {
     /// Rows since it was last looked at.
@@ -171,9 +197,10 @@ pub(super) struct ValueGroups {
     numbering: Numbering,
     accumulators: GroupAccumulators,
     trial: Trial,
+    /// A table of fewer groups is kept.
+    trial_groups: usize,
     meetings: Meetings,
-    /// Whether rows are handed on as they are because nearly each is a group of its own.
-    passing: bool,
+    passing: Passing,
 }
 
 impl ValueGroups {
@@ -183,6 +210,10 @@ impl ValueGroups {
         context: &TaskContext,
     ) -> QueryResult<Self> {
         let execution = &context.session_config().options().execution;
+        let trial_groups = match aggregates.hardly_groups {
+            true => FEW_TRIAL_GROUPS,
+            false => TRIAL_GROUPS,
+        };
         Ok(Self {
             numbering: Numbering::new(&aggregates.keys, &schema)?,
             accumulators: GroupAccumulators::new(aggregates.clone(), schema)?,
@@ -195,8 +226,12 @@ impl ValueGroups {
                 share_max: execution.skip_partial_aggregation_probe_ratio_threshold,
                 finds_few: false,
             },
+            trial_groups,
             meetings: Meetings::default(),
-            passing: false,
+            passing: Passing {
+                rows_left: 0,
+                rows_next: PASSED_ROWS,
+            },
         })
     }
 
@@ -224,7 +259,7 @@ impl ValueGroups {
         let Keys::Values(keys) = &self.aggregates.keys else {
             return Ok(None);
         };
-        if self.passing {
+        if self.passing.takes(rows.count()) {
             let keys = arrays(keys, rows)?;
             return self.accumulators.pass(keys, rows).map(Some);
         }
@@ -234,11 +269,7 @@ impl ValueGroups {
         self.accumulators
             .update(rows, &self.numbering.group_of_row, groups)?;
         self.trial.note(rows.count(), groups);
-        let trial_groups = match self.aggregates.hardly_groups {
-            true => FEW_TRIAL_GROUPS,
-            false => TRIAL_GROUPS,
-        };
-        if self.trial.finds_few && groups >= trial_groups && !self.aggregates.finish {
+        if self.trial.finds_few && groups >= self.trial_groups && !self.aggregates.finish {
             return self.take_early().map(Some);
         }
         Ok(None)
@@ -246,7 +277,11 @@ impl ValueGroups {
 
     /// Gives the groups away. Where the latest rows hardly met theirs, the next ones are not grouped here.
     fn take_early(&mut self) -> QueryResult<RecordBatch> {
-        self.passing = self.trial.finds_few;
+        if std::mem::take(&mut self.trial.finds_few) {
+            self.passing.begin();
+            // What was expected has had its turn.
+            self.trial_groups = TRIAL_GROUPS;
+        }
         self.trial.group_count = 0;
         self.meetings = Meetings::default();
         self.take()
@@ -287,6 +322,21 @@ mod tests {
             meetings.note(&rows.collect::<Vec<_>>());
         }
         meetings.are_of_one_row_group(numbers.len())
+    }
+
+    #[test]
+    fn grouping_is_tried_again_after_more_rows_each_time() {
+        let mut passing = Passing {
+            rows_left: 0,
+            rows_next: 100,
+        };
+        assert!(!passing.takes(8));
+        for passed in [104, 400, 1600] {
+            passing.begin();
+            let rows = (0..passed).step_by(8).filter(|_| passing.takes(8));
+            assert_eq!(8 * rows.count(), passed);
+            assert!(!passing.takes(8));
+        }
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub(super) struct Numbering {
 enum Values {
     /// Hotshelf's table, which has many loads under way at once.
     Own(Box<GroupNumbers>),
-    /// For keys that are neither words nor one column of texts, and floats, of which groups tell zero from minus zero.
+    /// For keys that have several columns of texts or others that are no words, and floats, of which groups tell zero from minus zero.
     Engine(Box<dyn GroupValues>),
 }
 

@@ -5,8 +5,11 @@ use std::collections::BTreeSet;
 use std::ptr;
 use std::sync::Arc;
 
-use datafusion::common::{ColumnStatistics, Statistics};
+use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
+use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Literal};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::ExecutionPlan;
@@ -23,10 +26,55 @@ pub(super) fn group_count(aggregate: &AggregateExec, rows: &Statistics) -> Optio
     let groups_max = row_count.map_or(f64::INFINITY, |rows| *rows as f64);
     let sets = keys.groups().iter().map(|is_null| {
         let own = keys.expr().iter().zip(is_null);
-        let own = own.filter_map(|((key, _), is_null)| (!is_null).then_some(key));
-        combinations(own, aggregate.input(), rows).map(|groups| groups.min(groups_max))
+        let own: Vec<_> = own
+            .filter_map(|((key, _), is_null)| (!is_null).then_some(key))
+            .collect();
+        let by_columns = combinations(own.iter().copied(), aggregate.input(), rows);
+        let groups = match by_results(&own, aggregate.input(), rows) {
+            Some(groups) => Some(by_columns.map_or(groups, |others| others.min(groups))),
+            None => by_columns,
+        };
+        groups.map(|groups| groups.min(groups_max))
     });
     sets.sum()
+}
+
+/// How many combinations keys have at most where some cannot have many values, whatever they are computed of. `None` if
+/// there are no such keys.
+fn by_results(
+    keys: &[&Arc<dyn PhysicalExpr>],
+    input: &Arc<dyn ExecutionPlan>,
+    rows: &Statistics,
+) -> Option<f64> {
+    let schema = input.schema();
+    let (mut product, mut others) = (None, Vec::new());
+    for key in keys {
+        match most_values(key, &schema) {
+            Some(values) => product = Some(product.unwrap_or(1.0) * values),
+            None => others.push(*key),
+        }
+    }
+    Some(product? * combinations(others.into_iter(), input, rows)?)
+}
+
+/// How many values an expression has at most by its last step, if that is a remainder or a test. NULL is one.
+fn most_values(key: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<f64> {
+    if key.data_type(schema).ok()? == DataType::Boolean {
+        return Some(3.0);
+    }
+    if let Some(cast) = key.downcast_ref::<CastExpr>() {
+        return most_values(cast.expr(), schema);
+    }
+    let binary = key.downcast_ref::<BinaryExpr>()?;
+    let divisor = binary.right().downcast_ref::<Literal>()?.value();
+    if *binary.op() != Operator::Modulo || !divisor.data_type().is_integer() {
+        return None;
+    }
+    match divisor.cast_to(&DataType::Int64).ok()? {
+        // A remainder has the sign of what is divided.
+        ScalarValue::Int64(Some(divisor)) => Some(2.0 * divisor.unsigned_abs() as f64),
+        _ => None,
+    }
 }
 
 /// How many combinations of values some keys have at most: of columns of one scan, those that were counted in its

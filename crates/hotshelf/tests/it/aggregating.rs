@@ -18,6 +18,9 @@ const AGGREGATIONS: &[&str] = &[
     "SELECT t, count(k) AS n, max(id) AS m, avg(d) AS a FROM t GROUP BY t",
     "SELECT k, t, d, small, count(*) AS n FROM t GROUP BY k, t, d, small",
     "SELECT DISTINCT k, t FROM t",
+    "SELECT t, k, count(*) AS n FROM t GROUP BY t, k, t.k, t.t",
+    "SELECT k, count(DISTINCT t) AS n, count(DISTINCT small) AS m FROM t GROUP BY k, t.k",
+    "SELECT id FROM t GROUP BY id, t.id, t HAVING count(*) = 1",
     "SELECT k, count(DISTINCT t) AS n, count(DISTINCT small) AS m FROM t GROUP BY k",
     "SELECT k % 1000 AS r, sum(id) FILTER (WHERE small > 3) AS s, count(*) FILTER (WHERE t IS NULL) AS n \
      FROM t GROUP BY k % 1000",

@@ -18,7 +18,7 @@ fn tables() -> Fixture {
 }
 
 /// Subqueries of at most one row and one column. `{a}` and `{b}` are columns of the row around it.
-const VALUES: [&str; 27] = [
+const VALUES: [&str; 30] = [
     "SELECT max(d) FROM s WHERE s.k < {a}",
     "SELECT count(*) FROM s WHERE s.k < {a} OR s.m = {b}",
     "SELECT count(*) + 1 FROM s WHERE s.m IS NOT DISTINCT FROM {b}",
@@ -27,6 +27,9 @@ const VALUES: [&str; 27] = [
     "SELECT {a} + {b}",
     "SELECT {a} WHERE {b} > 10",
     "SELECT {b} LIMIT 1",
+    "SELECT count(*) FROM s WHERE s.k < {a} GROUP BY {b}",
+    "SELECT max(d) FROM s WHERE s.k = {a} GROUP BY {a}, {b}, s.k, s.k",
+    "SELECT sum(n + c) FROM (SELECT count(*) AS n, {b} AS b, s.m AS c FROM s WHERE s.k <= {a} GROUP BY {b}, s.m) g",
     "SELECT max({b} + d) FROM s WHERE s.k = {a}",
     "SELECT {b} + max(d) FROM s WHERE s.k = {a}",
     "SELECT sum(n) FROM (SELECT count(*) AS n FROM s WHERE s.k <= {a} GROUP BY s.m) g",

@@ -232,6 +232,28 @@ fn groups_are_expected_as_many_as_an_aggregation_of_all_rows_gave() {
 }
 
 #[test]
+fn remainders_and_tests_have_few_values() {
+    let db = Fixture::new();
+    db.run(PAIRS).unwrap();
+    for (keys, groups) in [
+        ("a, v % 4", 8_000.0),
+        ("v % 4, v > 9", 24.0),
+        ("CAST(v % -3 AS TINYINT), a", 6_000.0),
+        ("a % 5000", 1_000.0),
+        ("a, v % 2.5", 200_000.0),
+    ] {
+        let found = expected_groups(
+            &db,
+            &format!("SELECT {keys}, count(*) FROM t GROUP BY {keys}"),
+        );
+        assert!(
+            (0.9 * groups..=1.1 * groups).contains(&found),
+            "{keys}: {found}"
+        );
+    }
+}
+
+#[test]
 fn each_grouping_set_has_its_groups() {
     let db = Fixture::new();
     db.run(PAIRS).unwrap();

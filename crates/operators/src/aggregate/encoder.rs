@@ -53,11 +53,11 @@ impl GroupEncoder {
         }
     }
 
-    /// Whether keys are words, or one column of texts.
+    /// Whether keys are words, or have one column of texts.
     pub fn is_quick(&self) -> bool {
         match self {
             Self::Plain(plain) => plain.shape() != KeyShape::Bytes,
-            Self::Mixed(mixed) => matches!(mixed.places(), [Place::Text(..)]),
+            Self::Mixed(mixed) => mixed.texts() == 1,
         }
     }
 

@@ -49,7 +49,7 @@ impl GroupNumbers {
         })
     }
 
-    /// Whether keys are words, or one column of texts.
+    /// Whether keys are words, or have one column of texts.
     pub fn is_quick(&self) -> bool {
         self.encoder.is_quick()
     }

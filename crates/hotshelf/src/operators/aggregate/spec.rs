@@ -240,7 +240,7 @@ impl Spec {
         Ok(RecordBatch::try_new(spec.schema.clone(), columns)?)
     }
 
-    /// Whether keys are a few words, or one column of texts.
+    /// Whether keys are a few words, or have one column of texts.
     pub fn has_quick_keys(&self) -> bool {
         let types = self.aggregate.keys.iter().map(|&key| {
             let field = self.aggregate.input.field(key);

@@ -191,14 +191,23 @@ impl Domain {
         }
         let input = Arc::new(self.push(&groups.input, names)?);
         let mut keys = self.keys();
-        let own_keys = groups.group_expr.iter().map(|expr| self.read(expr));
-        keys.extend(own_keys.collect::<QueryResult<Vec<_>>>()?);
+        let mut places = Vec::new();
+        for expr in &groups.group_expr {
+            let key = self.read(expr)?;
+            // A key from around the subquery is one of the domain's, and equal keys have one column.
+            let known = keys.iter().position(|known| *known == key);
+            places.push(known.unwrap_or(keys.len()));
+            if known.is_none() {
+                keys.push(key);
+            }
+        }
+        let first = keys.len();
         let values = groups.aggr_expr.iter().map(|expr| self.read(expr));
         let values: Vec<Expr> = values.collect::<QueryResult<_>>()?;
         let made = Aggregate::try_new(input, keys, values)?;
         let made = LogicalPlan::Aggregate(made);
-        let first = self.outer.len();
-        let values = (first..made.schema().fields().len()).map(|place| column(&made, place));
+        places.extend(first..made.schema().fields().len());
+        let values = places.into_iter().map(|place| column(&made, place));
         let values: Vec<Expr> = values.collect();
         match groups.group_expr.is_empty() {
             false => self.project(node, made, values),

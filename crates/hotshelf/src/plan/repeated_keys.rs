@@ -1,0 +1,32 @@
+//! Group keys that are named twice: `GROUP BY k, t.k` has one column for both, so that the engine's aggregation has
+//! fewer columns than keys and the column of a key is not at its place.
+
+use datafusion::common::tree_node::{Transformed, TransformedResult};
+use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan};
+
+use super::expressions::distinct;
+
+/// The plan and its subqueries with each group key once. Their columns are the same ones.
+pub(crate) fn without_repeated_keys(plan: LogicalPlan) -> QueryResult<LogicalPlan> {
+    let named_once = plan.transform_up_with_subqueries(|node| match node {
+        LogicalPlan::Aggregate(aggregate) if repeats(&aggregate.group_expr) => {
+            let Aggregate {
+                input,
+                group_expr,
+                aggr_expr,
+                schema,
+                ..
+            } = aggregate;
+            let keys = distinct(group_expr);
+            let named_once = Aggregate::try_new_with_schema(input, keys, aggr_expr, schema)?;
+            Ok(Transformed::yes(LogicalPlan::Aggregate(named_once)))
+        }
+        other => Ok(Transformed::no(other)),
+    });
+    named_once.data()
+}
+
+fn repeats(keys: &[Expr]) -> bool {
+    (1..keys.len()).any(|at| keys[..at].contains(&keys[at]))
+}
