@@ -91,14 +91,14 @@ mod tests {
         before_after("exchanges", &[query]).is(
             "
             ProjectionExec: expr=[w@0 as w, v@1 as v, count(Int64(1))@2 as count(*)]
-              AggregateExec: mode=FinalPartitioned, gby=[w@0 as w, v@1 as v], aggr=[count(Int64(1))]
+              SpillingAggregateExec: mode=FinalPartitioned, gby=[w@0 as w, v@1 as v], aggr=[count(Int64(1))]
                 RepartitionExec: partitioning=Hash([w@0, v@1], 2), input_partitions=2
                   StarPipelineExec: scan=[table=t, columns=[v, w]], aggregates=[count(Int64(1))] (partial), groups \
                       hashed
             ",
             "
             ProjectionExec: expr=[w@0 as w, v@1 as v, count(Int64(1))@2 as count(*)]
-              AggregateExec: mode=FinalPartitioned, gby=[w@0 as w, v@1 as v], aggr=[count(Int64(1))]
+              SpillingAggregateExec: mode=FinalPartitioned, gby=[w@0 as w, v@1 as v], aggr=[count(Int64(1))]
                 ExchangeExec: partitioning=Hash([w@0, v@1], 2), input_partitions=2
                   StarPipelineExec: scan=[table=t, columns=[v, w]], aggregates=[count(Int64(1))] (partial), groups \
                       hashed

@@ -100,6 +100,7 @@ use padded_joins::PADDED_JOINS;
 use padded_rows::ForgetBelowPaddedRows;
 use push_filters::PushFilters;
 use queries_in_values::SelectQueriesInValues;
+use repeated_keys::NameKeysOnce;
 pub(crate) use repeated_keys::without_repeated_keys;
 use shared_builds::SharedBuilds;
 use short_filters::keep_long_filters;
@@ -122,7 +123,8 @@ pub(crate) fn wants_unique(plan: &LogicalPlan) -> QueryResult<Vec<(StoredTable, 
 
 /// The rules that make a query's meaning explicit: Hotshelf's before the engine's, which settle types.
 pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    let ours: [Arc<dyn AnalyzerRule + Send + Sync>; 7] = [
+    let ours: [Arc<dyn AnalyzerRule + Send + Sync>; 8] = [
+        Arc::new(NameKeysOnce),
         Arc::new(SelectQueriesInValues),
         Arc::new(NameCastKeys),
         Arc::new(SpellOutMembership),

@@ -1,13 +1,29 @@
 //! Group keys that are named twice: `GROUP BY k, t.k` has one column for both, so that the engine's aggregation has
 //! fewer columns than keys and the column of a key is not at its place.
 
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::error::Result as QueryResult;
-use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan};
+use datafusion::logical_expr::{Aggregate, Distinct, DistinctOn, Expr, LogicalPlan};
+use datafusion::optimizer::AnalyzerRule;
 
 use super::expressions::distinct;
 
-/// The plan and its subqueries with each group key once. Their columns are the same ones.
+/// [`without_repeated_keys`] before other rules, for views as well.
+#[derive(Debug)]
+pub(super) struct NameKeysOnce;
+
+impl AnalyzerRule for NameKeysOnce {
+    fn name(&self) -> &str {
+        "name_keys_once"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> QueryResult<LogicalPlan> {
+        without_repeated_keys(plan)
+    }
+}
+
+/// The plan and its subqueries with each key of groups, and of DISTINCT ON, once. Their columns are the same ones.
 pub(crate) fn without_repeated_keys(plan: LogicalPlan) -> QueryResult<LogicalPlan> {
     let named_once = plan.transform_up_with_subqueries(|node| match node {
         LogicalPlan::Aggregate(aggregate) if repeats(&aggregate.group_expr) => {
@@ -21,6 +37,13 @@ pub(crate) fn without_repeated_keys(plan: LogicalPlan) -> QueryResult<LogicalPla
             let keys = distinct(group_expr);
             let named_once = Aggregate::try_new_with_schema(input, keys, aggr_expr, schema)?;
             Ok(Transformed::yes(LogicalPlan::Aggregate(named_once)))
+        }
+        LogicalPlan::Distinct(Distinct::On(on)) if repeats(&on.on_expr) => {
+            let on = DistinctOn {
+                on_expr: distinct(on.on_expr),
+                ..on
+            };
+            Ok(Transformed::yes(LogicalPlan::Distinct(Distinct::On(on))))
         }
         other => Ok(Transformed::no(other)),
     });

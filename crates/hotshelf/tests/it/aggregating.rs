@@ -21,6 +21,7 @@ const AGGREGATIONS: &[&str] = &[
     "SELECT t, k, count(*) AS n FROM t GROUP BY t, k, t.k, t.t",
     "SELECT k, count(DISTINCT t) AS n, count(DISTINCT small) AS m FROM t GROUP BY k, t.k",
     "SELECT id FROM t GROUP BY id, t.id, t HAVING count(*) = 1",
+    "SELECT DISTINCT ON (k, t.k) k, id FROM t ORDER BY k, t.k, id",
     "SELECT k, count(DISTINCT t) AS n, count(DISTINCT small) AS m FROM t GROUP BY k",
     "SELECT k % 1000 AS r, sum(id) FILTER (WHERE small > 3) AS s, count(*) FILTER (WHERE t IS NULL) AS n \
      FROM t GROUP BY k % 1000",

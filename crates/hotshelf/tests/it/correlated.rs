@@ -101,6 +101,11 @@ fn a_value_is_that_of_the_row_around_it() {
             format!("SELECT {a}, {b}, ({}) AS v", with(text, a, b))
         });
         assert_eq!(found, expected, "{text}");
+        db.run(&format!(
+            "CREATE OR REPLACE VIEW w AS SELECT a, b, ({value}) AS v FROM t"
+        ))
+        .unwrap();
+        assert_eq!(sorted(&db, "SELECT * FROM w"), expected, "view of {text}");
         let found = sorted(
             &db,
             &format!("SELECT a FROM t WHERE b > 5 AND ({value}) > 1"),

@@ -15,6 +15,7 @@ use super::numbered;
 use super::parts::{Names, column, columns_of, join, named, qualified, refused};
 use super::references::{has_outer, outer_columns, refuse_outer_aggregates};
 use super::repeatable::all_values;
+use crate::plan::expressions::distinct;
 
 /// The combinations of values that a subquery refers to, each once.
 pub(super) struct Domain {
@@ -192,8 +193,8 @@ impl Domain {
         let input = Arc::new(self.push(&groups.input, names)?);
         let mut keys = self.keys();
         let mut places = Vec::new();
-        for expr in &groups.group_expr {
-            let key = self.read(expr)?;
+        for expr in distinct(groups.group_expr.clone()) {
+            let key = self.read(&expr)?;
             // A key from around the subquery is one of the domain's, and equal keys have one column.
             let known = keys.iter().position(|known| *known == key);
             places.push(known.unwrap_or(keys.len()));
