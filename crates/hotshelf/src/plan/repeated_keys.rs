@@ -1,10 +1,12 @@
 //! Group keys that are named twice: `GROUP BY k, t.k` has one column for both, so that the engine's aggregation has
 //! fewer columns than keys and the column of a key is not at its place.
 
+use std::collections::HashSet;
+
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::error::Result as QueryResult;
-use datafusion::logical_expr::{Aggregate, Distinct, DistinctOn, Expr, LogicalPlan};
+use datafusion::logical_expr::{Aggregate, Distinct, DistinctOn, Expr, LogicalPlan, SortExpr};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::expressions::distinct;
@@ -39,8 +41,14 @@ pub(crate) fn without_repeated_keys(plan: LogicalPlan) -> QueryResult<LogicalPla
             Ok(Transformed::yes(LogicalPlan::Aggregate(named_once)))
         }
         LogicalPlan::Distinct(Distinct::On(on)) if repeats(&on.on_expr) => {
+            let sort_expr = on.sort_expr.map(|sorted| {
+                let mut known = HashSet::new();
+                let first = |by: &SortExpr| known.insert(by.expr.clone());
+                sorted.into_iter().filter(first).collect()
+            });
             let on = DistinctOn {
                 on_expr: distinct(on.on_expr),
+                sort_expr,
                 ..on
             };
             Ok(Transformed::yes(LogicalPlan::Distinct(Distinct::On(on))))

@@ -21,7 +21,6 @@ const AGGREGATIONS: &[&str] = &[
     "SELECT t, k, count(*) AS n FROM t GROUP BY t, k, t.k, t.t",
     "SELECT k, count(DISTINCT t) AS n, count(DISTINCT small) AS m FROM t GROUP BY k, t.k",
     "SELECT id FROM t GROUP BY id, t.id, t HAVING count(*) = 1",
-    "SELECT DISTINCT ON (k, t.k) k, id FROM t ORDER BY k, t.k, id",
     "SELECT k, count(DISTINCT t) AS n, count(DISTINCT small) AS m FROM t GROUP BY k",
     "SELECT k % 1000 AS r, sum(id) FILTER (WHERE small > 3) AS s, count(*) FILTER (WHERE t IS NULL) AS n \
      FROM t GROUP BY k % 1000",
@@ -95,16 +94,29 @@ fn aggregations_are_replaced_on_demand_and_large_ones_and_quick_ones_by_themselv
         let rows = fixture.rows(&format!("{no_stars} EXPLAIN {query}"));
         rows.join("\n")
     };
-    for keys in ["small, d", "t"] {
+    for keys in ["small, d", "t", "small, t"] {
         let quick = plan(&format!(
             "SELECT {keys}, count(*) AS n FROM t WHERE id < 100 GROUP BY {keys}"
         ));
         assert!(quick.contains("SpillingAggregateExec"), "{quick}");
     }
-    let texts = plan("SELECT small, t, count(*) AS n FROM t WHERE id < 100 GROUP BY small, t");
+    let texts = plan("SELECT lower(t) AS l, t, count(*) AS n FROM t WHERE id < 100 GROUP BY l, t");
     assert!(!texts.contains("SpillingAggregateExec"), "{texts}");
     let large = plan("SELECT id, t, count(*) AS n FROM t GROUP BY id, t");
     assert!(large.contains("SpillingAggregateExec"), "{large}");
+}
+
+#[test]
+fn keys_of_distinct_on_may_be_named_twice() {
+    let fixture = with_budget(8 << 20);
+    let firsts = |keys: &str| {
+        let query =
+            format!("SELECT DISTINCT ON ({keys}) small, id FROM t ORDER BY {keys}, id DESC");
+        fixture.rows(&query)
+    };
+    let expected = firsts("small");
+    assert_eq!(expected.len(), 31);
+    assert_eq!(firsts("small, t.small"), expected);
 }
 
 #[test]
