@@ -3,11 +3,12 @@
 //! Between approximate types (floats) rounding is accepted and only overflow is not.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::compute::kernels::cmp::distinct;
 use arrow::compute::{CastOptions, can_cast_types, cast, cast_with_options};
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::datatypes::{DataType, FieldRef, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use super::written::{
@@ -93,6 +94,11 @@ pub(crate) fn exact_cast(array: &ArrayRef, want: &DataType) -> Result<ArrayRef, 
     if !can_cast_types(array.data_type(), want) {
         return Err(Misfit::Type);
     }
+    let with_types = with_types_of_nulls(array.data_type(), want);
+    if with_types != *array.data_type() {
+        let typed = cast(array, &with_types).map_err(|_| Misfit::Type)?;
+        return exact_cast(&typed, want);
+    }
     let plain = plain_numbers(array, want).or_else(|| digits_of_decimals(array, want));
     let source = plain.as_ref().unwrap_or(array);
     let done = lenient(source, want)?;
@@ -112,6 +118,31 @@ pub(crate) fn exact_cast(array: &ArrayRef, want: &DataType) -> Result<ArrayRef, 
             row,
             value: text_of(array, row),
         }),
+    }
+}
+
+/// The type with those that are wanted in place of NULLs inside it, which have none: casting back would fail.
+fn with_types_of_nulls(have: &DataType, want: &DataType) -> DataType {
+    let inside = |have: &FieldRef, want: &FieldRef| {
+        let field = have.as_ref().clone();
+        Arc::new(field.with_data_type(match have.data_type() {
+            DataType::Null => want.data_type().clone(),
+            other => with_types_of_nulls(other, want.data_type()),
+        }))
+    };
+    match (have, want) {
+        (DataType::Struct(fields), DataType::Struct(wanted)) => {
+            let typed = fields.iter().map(|field| {
+                let same = wanted.iter().find(|other| other.name() == field.name());
+                same.map_or_else(|| Arc::clone(field), |other| inside(field, other))
+            });
+            DataType::Struct(typed.collect())
+        }
+        (DataType::List(item), DataType::List(wanted)) => DataType::List(inside(item, wanted)),
+        (DataType::Map(entry, sorted), DataType::Map(wanted, _)) => {
+            DataType::Map(inside(entry, wanted), *sorted)
+        }
+        _ => have.clone(),
     }
 }
 
@@ -289,7 +320,6 @@ pub(crate) fn nulls(data_type: &DataType, row_count: usize) -> ArrayRef {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     use arrow::array::{
         Date32Array, Decimal128Array, Float32Array, Float64Array, Int64Array, StringArray,

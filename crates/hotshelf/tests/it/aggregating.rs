@@ -120,6 +120,19 @@ fn keys_of_distinct_on_may_be_named_twice() {
 }
 
 #[test]
+fn the_order_inside_an_aggregate_may_name_a_key_twice() {
+    let fixture = with_budget(8 << 20);
+    let lasts = |order: &str| {
+        let query =
+            format!("SELECT small, last_value(id ORDER BY {order}) AS l FROM t GROUP BY small");
+        answers(&fixture, ALWAYS, &query)
+    };
+    let expected = lasts("d, id");
+    assert_eq!(expected.len(), 31);
+    assert_eq!(lasts("d, t.d, id, d DESC, id DESC"), expected);
+}
+
+#[test]
 fn zeros_of_both_signs_and_nan_are_groups_as_in_datafusion() {
     let fixture = with_budget(64 << 20);
     let query = "SELECT f, count(*) AS n FROM (VALUES (0.0::double), (-0.0::double), ('NaN'::double), (NULL), \

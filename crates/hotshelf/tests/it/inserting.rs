@@ -265,3 +265,24 @@ fn default_as_a_value_is_refused_with_what_to_do() {
     assert!(error.to_string().contains("DEFAULT"), "{error}");
     assert!(error.hint().is_some_and(|hint| hint.contains("NULL")));
 }
+
+#[test]
+fn nulls_inside_values_have_the_types_of_the_column() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE s AS SELECT {'a': {'b': 1}, 'c': 2} AS s")
+        .unwrap();
+    db.run("INSERT INTO s VALUES ({'a': NULL, 'c': 5})")
+        .unwrap();
+    let rows = db.rows("SELECT s['a']['b'], s['c'] AS c FROM s ORDER BY c");
+    assert_eq!(rows, ["1|2", "|5"]);
+    db.run("CREATE TABLE m AS VALUES (MAP {'k': 1})").unwrap();
+    db.run("INSERT INTO m VALUES (MAP {'k': NULL})").unwrap();
+    let values = db.rows("SELECT map_values(column1)[1] AS v FROM m ORDER BY v");
+    assert_eq!(values, ["1", ""]);
+    db.run("CREATE TABLE l AS SELECT [1, 2] AS l").unwrap();
+    db.run("INSERT INTO l VALUES ([NULL])").unwrap();
+    let lens = db.rows("SELECT array_length(l) AS n, l[1] FROM l ORDER BY n");
+    assert_eq!(lens, ["1|", "2|1"]);
+    let error = db.run("INSERT INTO s VALUES ({'a': NULL, 'c': 0.5})");
+    assert!(error.unwrap_err().to_string().contains("does not fit"));
+}
