@@ -26,8 +26,8 @@ impl AnalyzerRule for NameKeysOnce {
     }
 }
 
-/// The plan and its subqueries with each key of groups, of DISTINCT ON, and of the order inside an aggregate once. Their
-/// columns are the same ones.
+/// The plan and its subqueries with each key of groups, of DISTINCT ON and of the order inside an aggregate once. The
+/// columns stay the same.
 pub(crate) fn without_repeated_keys(plan: LogicalPlan) -> QueryResult<LogicalPlan> {
     let named_once = plan.transform_up_with_subqueries(|node| match node {
         LogicalPlan::Aggregate(aggregate) if is_repetitive(&aggregate)? => {

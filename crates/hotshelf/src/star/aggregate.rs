@@ -103,7 +103,7 @@ const FEW_TRIAL_GROUPS: usize = 1 << 15;
 
 /// As many rows are handed on as they are once grouping has not paid,
 const PASSED_ROWS: usize = 1 << 21;
-/// and so many times as many each time that it has not paid again.
+/// and this many times as many each time that it has not paid again.
 const PASSED_TIMES: usize = 4;
 
 /// Rows that are handed on as they are, because nearly each is a group of its own. What the first rows are says little

@@ -52,7 +52,8 @@ pub(super) struct Numbering {
 enum Values {
     /// Hotshelf's table, which has many loads under way at once.
     Own(Box<GroupNumbers>),
-    /// For keys that have several columns of texts or others that are no words, and floats, of which groups tell zero from minus zero.
+    /// For several columns of texts, for others whose keys are neither words nor texts, and for floats, of which groups
+    /// tell zero from minus zero.
     Engine(Box<dyn GroupValues>),
 }
 
