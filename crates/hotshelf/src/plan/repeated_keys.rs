@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Aggregate, Distinct, DistinctOn, Expr, LogicalPlan, SortExpr};
@@ -29,6 +29,10 @@ impl AnalyzerRule for NameKeysOnce {
 /// The plan and its subqueries with each key of groups, of DISTINCT ON and of the order inside an aggregate once. The
 /// columns stay the same.
 pub(crate) fn without_repeated_keys(plan: LogicalPlan) -> QueryResult<LogicalPlan> {
+    // Hardly any plan has one, and looking is cheaper than making all nodes again.
+    if !has_repeated_keys(&plan)? {
+        return Ok(plan);
+    }
     let named_once = plan.transform_up_with_subqueries(|node| match node {
         LogicalPlan::Aggregate(aggregate) if is_repetitive(&aggregate)? => {
             grouped_once(aggregate).map(Transformed::yes)
@@ -44,6 +48,22 @@ pub(crate) fn without_repeated_keys(plan: LogicalPlan) -> QueryResult<LogicalPla
         other => Ok(Transformed::no(other)),
     });
     named_once.data()
+}
+
+fn has_repeated_keys(plan: &LogicalPlan) -> QueryResult<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        found |= match node {
+            LogicalPlan::Aggregate(aggregate) => is_repetitive(aggregate)?,
+            LogicalPlan::Distinct(Distinct::On(on)) => repeats(&on.on_expr),
+            _ => false,
+        };
+        Ok(match found {
+            true => TreeNodeRecursion::Stop,
+            false => TreeNodeRecursion::Continue,
+        })
+    })?;
+    Ok(found)
 }
 
 fn is_repetitive(aggregate: &Aggregate) -> QueryResult<bool> {
