@@ -72,7 +72,7 @@ impl Parts {
     pub fn rewriter(&self) -> Rewriter<'_> {
         Rewriter {
             storage: &self.storage,
-            env: &self.engine.scan_env,
+            engine: &self.engine,
         }
     }
 }

@@ -11,9 +11,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use datafusion::execution::TaskContext;
 use datafusion::execution::cache::cache_manager::CacheManagerConfig;
 use datafusion::execution::disk_manager::DiskManagerBuilder;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::prelude::SessionConfig;
 use hotshelf_cache::CacheManager;
 use hotshelf_cache::tuner::TunerThread;
 use hotshelf_operators::spill::{SpillFolder, SpillOptions};
@@ -24,6 +26,7 @@ use crate::options::Options;
 use crate::pipelines::{Observers, PipelineLog};
 use crate::prices::PriceBook;
 use crate::scan::ScanEnv;
+use crate::settings::SessionSettings;
 use crate::storage::{Merging, Storage};
 
 use temp_files::TempFiles;
@@ -112,6 +115,16 @@ impl Engine {
     /// A number for a query, from 1.
     pub fn next_query(&self) -> u64 {
         self.query_count.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// What operators run with that are in no query.
+    pub fn task_context(&self) -> Arc<TaskContext> {
+        let config = SessionConfig::new()
+            .with_target_partitions(self.machine.threads)
+            .with_option_extension(SessionSettings::outside_sessions())
+            .with_extension(self.spill.clone());
+        let context = TaskContext::default().with_session_config(config);
+        Arc::new(context.with_runtime(self.runtime_env.clone()))
     }
 
     pub fn budget_bytes(&self) -> u64 {

@@ -8,12 +8,12 @@ use std::time::Instant;
 use hotshelf_store::catalog::FileRow;
 use hotshelf_store::data_file::TableFile;
 
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::index::{IndexCache, IndexDefinition, Shelf, advise_order};
-use crate::scan::{ScanEnv, read_in_order};
-use crate::storage::{
-    BUDGET_PARTS, Exchange, MERGE_ROWS, Merge, RowOrder, Storage, Writing, resolve,
-};
+use crate::operators::in_elf_order;
+use crate::scan::read_in_order;
+use crate::storage::{BUDGET_PARTS, Exchange, MERGE_ROWS, Merge, Storage, Writing, resolve};
 use crate::table::Table;
 
 /// A background merge may hold one part in this many of the budget.
@@ -41,14 +41,14 @@ pub(crate) struct IndexSpec {
 /// Reads tables and gives the storage new files for them.
 pub(crate) struct Rewriter<'a> {
     pub storage: &'a Arc<Storage>,
-    pub env: &'a Arc<ScanEnv>,
+    pub engine: &'a Engine,
 }
 
 /// Files to be written again as others.
 struct Rewrite {
     files: Vec<Arc<TableFile>>,
-    /// The order that the rows get; that of the files if there is none.
-    order: Option<RowOrder>,
+    /// The columns of the clustered index whose order the rows get; empty: they keep that of the files.
+    order: Vec<usize>,
     /// The writers may hold one part in this many of the budget.
     budget_parts: u64,
 }
@@ -94,7 +94,7 @@ impl Rewriter<'_> {
             removed = table.files.iter().map(|file| file.paths.number).collect();
             let rewrite = Rewrite {
                 files: table.files.clone(),
-                order: Some(storage.order_by(&table.schema, definition.columns.clone())),
+                order: definition.columns.clone(),
                 budget_parts: BUDGET_PARTS,
             };
             added = self.rewrite(&table, rewrite).await?;
@@ -176,9 +176,11 @@ impl Rewriter<'_> {
         let removed: Vec<u64> = files.iter().map(|file| file.paths.number).collect();
         let mut added = Vec::new();
         if !files.is_empty() {
+            let clustered = table.clustered();
+            let columns = clustered.map(|index| index.definition.columns.clone());
             let rewrite = Rewrite {
                 files,
-                order: self.storage.order_of(table),
+                order: columns.unwrap_or_default(),
                 budget_parts,
             };
             added = self.rewrite(table, rewrite).await?;
@@ -202,9 +204,10 @@ impl Rewriter<'_> {
         let files = rewrite.files.iter();
         let replaces: Vec<u64> = files.map(|file| file.paths.number).collect();
         let part = Arc::new(table.changed(rewrite.files, Vec::new()));
-        let rows = read_in_order(self.env, part, None).map_err(Error::from_query)?;
+        let rows = read_in_order(&self.engine.scan_env, part, None)
+            .and_then(|rows| in_elf_order(rows, &rewrite.order, self.engine.task_context()))
+            .map_err(Error::from_query)?;
         let how = Writing {
-            order: rewrite.order,
             replaces: &replaces,
             budget_parts: rewrite.budget_parts,
         };

@@ -41,7 +41,7 @@ pub(crate) use indexes::{default_index_name, resolve};
 pub(crate) use merging::{MERGE_ROWS, Merge, Merging};
 pub(crate) use names::{PUBLIC, full_name, split};
 pub(crate) use scratch::{Scratch, ScratchFolder};
-pub(crate) use writing::{BUDGET_PARTS, RowOrder, Writing};
+pub(crate) use writing::{BUDGET_PARTS, Writing};
 
 /// The tables of an open database.
 pub(crate) struct Storage {

@@ -16,6 +16,7 @@ use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableScan as PlannedScan};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 
+use crate::operators::in_elf_order;
 use crate::scan::{ScanEnv, TableScan};
 use crate::storage::Storage;
 use crate::table::Table;
@@ -154,11 +155,15 @@ impl DataSink for AppendSink {
     async fn write_all(
         &self,
         data: SendableRecordBatchStream,
-        _context: &Arc<TaskContext>,
+        context: &Arc<TaskContext>,
     ) -> QueryResult<u64> {
+        let rows = match self.table.clustered() {
+            Some(index) => in_elf_order(data, &index.definition.columns, context.clone())?,
+            None => data,
+        };
         Ok(self
             .storage
-            .append(&self.table.name, vec![data], Arc::new(AtomicU64::new(0)))
+            .append(&self.table.name, vec![rows], Arc::new(AtomicU64::new(0)))
             .await?)
     }
 }

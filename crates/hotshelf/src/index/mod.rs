@@ -1,7 +1,7 @@
 //! Elf indexes of tables: an Elf for every stretch of rows of every data file.
 //!
-//! The store has the files (`hotshelf_store::index`). `build` makes the index file of a data file, `cluster` puts
-//! rows in the order of an index, `predicate` reads filters, `question` is what they ask the Elfs together with
+//! The store has the files (`hotshelf_store::index`). `build` makes the index file of a data file, `predicate`
+//! reads filters, `question` is what they ask the Elfs together with
 //! `join_keys`, `choose` decides between Elf and scan, `access` is its answer. While a scan runs `selection` asks the
 //! Elfs, and `covering` takes rows from them alone, which `decode` turns into values. `point` asks small questions
 //! without a plan, and `values` which values a column has.
@@ -9,7 +9,6 @@
 mod access;
 mod build;
 mod choose;
-mod cluster;
 mod covering;
 mod decode;
 mod join_keys;
@@ -30,7 +29,6 @@ use hotshelf_tier::Corruption;
 pub(crate) use access::AccessPath;
 pub(crate) use build::{IndexWriter, Indexed, advise_order};
 pub(crate) use choose::Request;
-pub(crate) use cluster::cluster;
 pub(crate) use covering::CoveringRows;
 pub(crate) use elfs::ElfStore;
 pub(crate) use file::{IndexFile, Indexes, Stretch};

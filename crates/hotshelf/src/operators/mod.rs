@@ -14,12 +14,14 @@
 //! | `join` | the hash join that spills |
 //! | `aggregate` | the aggregation that spills |
 //! | `window` | window functions that keep the rows of a partition |
+//! | `cluster` | rows in the order of a clustered index, on their way into data files |
 //! | `numbering` | `row_number()` over all rows |
 //! | `fetch` | columns that are read of the rows that a sort with a limit left |
 //! | `stored_values` | the values of a column without its rows |
 //! | `exchange` | how rows get from partitions to others |
 
 mod aggregate;
+mod cluster;
 mod columns;
 mod exchange;
 mod fetch;
@@ -39,6 +41,7 @@ mod work;
 pub(crate) type Reason = &'static str;
 
 pub(crate) use aggregate::SpillingAggregateExec;
+pub(crate) use cluster::in_elf_order;
 pub(crate) use exchange::ExchangeExec;
 pub(crate) use fetch::{FetchRowsExec, Fetched};
 pub(crate) use join::SpillingHashJoinExec;

@@ -5,7 +5,8 @@
 //! literal next to a float becomes a double. And -0.0 is not 0.0 in longer lists, which the engine looks up by bits,
 //! and in scans, which compare in the total order of floats (`docs/upstream/negative-zero.md`): a list with one zero
 //! gets both, and comparisons with zero are rewritten so that they mean the same in either order. EXTRACT is guarded
-//! against years that no timestamp has (`docs/upstream/years-out-of-range.md`).
+//! against years that no timestamp has (`docs/upstream/years-out-of-range.md`). The places that a number is rounded to
+//! are of the type that settles the type of the result (`docs/upstream/places-of-round.md`).
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
@@ -49,7 +50,7 @@ fn may_change(expr: &Expr) -> bool {
         Expr::Literal(ScalarValue::Int64(value), _) => *value == Some(0),
         Expr::Literal(ScalarValue::Decimal128(..), _) => true,
         Expr::Cast(cast) => is_decimal_text(cast),
-        Expr::ScalarFunction(call) => call.name() == "date_part",
+        Expr::ScalarFunction(call) => ["date_part", "round"].contains(&call.name()),
         _ => false,
     }
 }
@@ -77,6 +78,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> QueryResult<Transformed<Expr>> {
         Expr::ScalarFunction(call) if UNIFYING.contains(&call.name()) => {
             return rewrite_call(call, schema);
         }
+        Expr::ScalarFunction(call) if call.name() == "round" => rewrite_round(call),
         Expr::ScalarFunction(call) => match with_years_in_range(&call.func) {
             Some(guarded) => {
                 let call = ScalarFunction::new_udf(guarded.into(), call.args);
@@ -194,6 +196,19 @@ fn rewrite_call(mut call: ScalarFunction, schema: &DFSchema) -> QueryResult<Tran
         Expr::ScalarFunction(call),
         changed,
     ))
+}
+
+/// `round(d, 2)` with a literal of the type that the engine wants. It would cast the literal, and what is no literal
+/// does not settle how many digits a decimal is rounded to: the type changed when the cast was computed.
+fn rewrite_round(mut call: ScalarFunction) -> Transformed<Expr> {
+    let mut changed = false;
+    if let Some(Expr::Literal(ScalarValue::Int64(Some(places)), _)) = call.args.get(1)
+        && let Ok(places) = i32::try_from(*places)
+    {
+        call.args[1] = lit(places);
+        changed = true;
+    }
+    Transformed::new_transformed(Expr::ScalarFunction(call), changed)
 }
 
 /// `nullif(f, 0)` as a CASE whose comparison treats both zeros alike.

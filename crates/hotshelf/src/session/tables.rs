@@ -14,7 +14,8 @@ use super::columns::{ensure_unique_columns, with_types_of};
 use super::options::TableClauses;
 use super::planned::{Planned, PlannedTable};
 use crate::error::{Error, Result};
-use crate::storage::{IfExists, NewTable};
+use crate::operators::in_elf_order;
+use crate::storage::{IfExists, NewTable, resolve};
 
 impl Session {
     /// Refuses to put a view or an external table in the place of a stored table, or the other way round.
@@ -104,7 +105,13 @@ impl Session {
             input,
             note,
         } = table;
-        let create = |rows| {
+        let order = match clauses.cluster_by.as_slice() {
+            [] => Vec::new(),
+            names => resolve(&name, &schema, names)?,
+        };
+        let create = |rows| async {
+            let engine = self.database.engine();
+            let rows = in_elf_order(rows, &order, engine.task_context());
             let new = NewTable {
                 name: &name,
                 schema: schema.clone(),
@@ -112,8 +119,10 @@ impl Session {
                 cluster_by: &clauses.cluster_by,
                 placement: clauses.placement.clone(),
             };
+            let rows = vec![rows.map_err(Error::from_query)?];
             let storage = self.database.storage();
-            storage.create_table(new, vec![rows], Arc::new(AtomicU64::new(0)))
+            let rows_written = Arc::new(AtomicU64::new(0));
+            storage.create_table(new, rows, rows_written).await
         };
         let rows = input.give(create).await?;
         Ok(Answer::done(format!("table {name}: {rows} rows{note}")))

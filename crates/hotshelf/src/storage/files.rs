@@ -6,14 +6,12 @@ use std::sync::atomic::AtomicU64;
 use arrow::datatypes::SchemaRef;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use hotshelf_store::catalog::FileRow;
 use hotshelf_store::data_file::{FilePaths, FileWriter, InputParts, WriteOptions};
 
 use super::Storage;
-use super::writing::{RowOrder, UnfinishedFiles, Writing};
+use super::writing::{UnfinishedFiles, Writing};
 use crate::error::{Error, Result};
-use crate::index::cluster;
 use crate::statistics::hash_column;
 
 impl Storage {
@@ -42,7 +40,6 @@ impl Storage {
                     buffer_bytes_max: buffer_bytes_max / input_count as u64,
                     rows_written: rows_written.clone(),
                     unfinished: unfinished.clone(),
-                    order: how.order.clone(),
                     replaces: how.replaces.to_vec(),
                 };
                 tokio::spawn(async move { series.write(InputParts::new(input)).await })
@@ -88,7 +85,6 @@ struct FileSeries {
     buffer_bytes_max: u64,
     rows_written: Arc<AtomicU64>,
     unfinished: Arc<UnfinishedFiles>,
-    order: Option<RowOrder>,
     /// Files whose rows these are.
     replaces: Vec<u64>,
 }
@@ -113,12 +109,7 @@ impl FileSeries {
                 },
                 hash: hash_column,
             };
-            let mut part = input.part(self.buffer_bytes_max * Self::COMPRESSION_MIN);
-            if let Some(order) = &self.order {
-                let rows = RecordBatchStreamAdapter::new(self.schema.clone(), part);
-                let (columns, stretch_rows) = (order.columns.clone(), order.stretch_rows);
-                part = cluster(Box::pin(rows), columns, stretch_rows, order.threads);
-            }
+            let part = input.part(self.buffer_bytes_max * Self::COMPRESSION_MIN);
             let origin = self.storage.store.origin(&paths, &self.replaces);
             rows.push(writer.write(part, &paths, origin).await?);
             if input.is_ended().await {

@@ -8,7 +8,6 @@ use hotshelf_store::data_file::{TableColumns, TableFile};
 use hotshelf_store::{StoreError, side_by_side};
 
 use super::Storage;
-use super::writing::RowOrder;
 use crate::error::{Error, Result, nearest};
 use crate::index::{
     IndexCache, IndexDefinition, IndexFile, IndexPaths, IndexWriter, Indexed, Indexes, Shelf,
@@ -99,15 +98,14 @@ impl Storage {
         schema: &SchemaRef,
         definition: &IndexDefinition,
     ) -> IndexWriter {
-        let order = self.order_by(schema, definition.columns.clone());
         IndexWriter {
             schema: schema.clone(),
             session: self.vortex.clone(),
             index: definition.id,
-            columns: order.columns,
+            columns: definition.columns.clone(),
             clustered: definition.clustered,
-            stretch_rows: order.stretch_rows,
-            threads: order.threads,
+            stretch_rows: stretch_rows(schema, self.budget_bytes()),
+            threads: self.machine.threads,
         }
     }
 
@@ -228,21 +226,6 @@ impl Storage {
                 changed
             }
             _ => table.clone(),
-        }
-    }
-
-    /// The order of a table's rows, if it is clustered.
-    pub fn order_of(&self, table: &Table) -> Option<RowOrder> {
-        let index = table.clustered()?;
-        Some(self.order_by(&table.schema, index.definition.columns.clone()))
-    }
-
-    /// Rows in the order of an Elf over these columns.
-    pub fn order_by(&self, schema: &SchemaRef, columns: Vec<usize>) -> RowOrder {
-        RowOrder {
-            columns,
-            stretch_rows: stretch_rows(schema, self.budget_bytes()),
-            threads: self.machine.threads,
         }
     }
 

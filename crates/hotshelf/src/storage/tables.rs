@@ -88,8 +88,8 @@ impl Storage {
         }
     }
 
-    /// Makes a table of the rows of `inputs`, one file for each, in the order of the index if there is to be
-    /// one. All or nothing.
+    /// Makes a table of the rows of `inputs`, one file for each. If there is to be a clustered index, they are in its
+    /// order. All or nothing.
     pub async fn create_table(
         self: &Arc<Self>,
         new: NewTable<'_>,
@@ -106,9 +106,6 @@ impl Storage {
         self.check_placement(name, &schema, &placement)?;
         check_storable(&schema, &self.vortex)?;
         let index = self.first_index(name, &schema, cluster_by)?;
-        let order = index
-            .as_ref()
-            .map(|index| self.order_by(&schema, index.columns.clone()));
         if if_exists == IfExists::Fail && self.table_as_is(name).is_some() {
             return Err(Error::TableExists {
                 table: name.to_owned(),
@@ -119,7 +116,7 @@ impl Storage {
         let unfinished = UnfinishedFolder::new(self.store.root(), &folder);
         self.opener.shelves().put(&folder, placement.clone());
         let files = self
-            .write_files(&folder, &schema, inputs, rows_written, Writing::new(order))
+            .write_files(&folder, &schema, inputs, rows_written, Writing::NEW)
             .await?;
         self.store.root().sync_folder(&self.store.root().data())?;
         let files = self.drop_empty(files, &folder);
@@ -161,7 +158,8 @@ impl Storage {
         Ok(())
     }
 
-    /// Appends the rows of `input` to a table as one file. All or nothing; an empty input adds no file.
+    /// Appends the rows of `inputs` to a table, one file for each. They are in the order of the clustered index, if the
+    /// table has one. All or nothing; an empty input adds no file.
     pub async fn append(
         self: &Arc<Self>,
         name: &str,
@@ -171,13 +169,7 @@ impl Storage {
         let table = self.require_table(name)?;
         let folder = &table.folder;
         let files = self
-            .write_files(
-                folder,
-                &table.schema,
-                inputs,
-                rows_written,
-                Writing::new(self.order_of(&table)),
-            )
+            .write_files(folder, &table.schema, inputs, rows_written, Writing::NEW)
             .await?;
         let files = self.drop_empty(files, folder);
         let row_count = files.iter().map(|file| file.stats.row_count).sum();

@@ -11,7 +11,6 @@ use crate::error::{Error, Result};
 
 /// How rows are written to files.
 pub(crate) struct Writing<'a> {
-    pub order: Option<RowOrder>,
     /// Files whose rows these are.
     pub replaces: &'a [u64],
     /// One part in this many of the budget may be used.
@@ -20,25 +19,14 @@ pub(crate) struct Writing<'a> {
 
 impl Writing<'_> {
     /// New rows.
-    pub fn new(order: Option<RowOrder>) -> Self {
-        Self {
-            order,
-            replaces: &[],
-            budget_parts: BUDGET_PARTS,
-        }
-    }
+    pub const NEW: Self = Self {
+        replaces: &[],
+        budget_parts: BUDGET_PARTS,
+    };
 }
 
 /// Statements may hold one part in this many of the budget for what they write.
 pub(crate) const BUDGET_PARTS: u64 = 2;
-
-/// The order in which data files hold their rows.
-#[derive(Debug, Clone)]
-pub(crate) struct RowOrder {
-    pub columns: Vec<usize>,
-    pub stretch_rows: u64,
-    pub threads: usize,
-}
 
 /// Files being written, or written and not yet renamed: gone when this is dropped before [`Self::finish`].
 #[derive(Default)]

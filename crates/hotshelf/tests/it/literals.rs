@@ -145,3 +145,28 @@ fn numbers_printed_with_the_digits_of_a_double_are_doubles_where_nothing_says_ot
         ["-0.10000000000000001", "0.10000000000000000"]
     );
 }
+
+#[test]
+fn the_places_of_round_settle_the_type_of_a_case() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t (d DECIMAL(38, 10))").unwrap();
+    db.run("INSERT INTO t VALUES (1.239), (0), (NULL)").unwrap();
+    for (value, expected) in [
+        (
+            "CASE WHEN d = 0 THEN d ELSE round(d, 2) END",
+            ["0.0000000000", "1.2400000000", ""],
+        ),
+        (
+            "CASE WHEN d = 0 THEN 100.0 ELSE round(d, 2) END",
+            ["100.00", "1.24", ""],
+        ),
+        ("coalesce(round(d, 1), 7)", ["0.0", "1.2", "7.0"]),
+        ("round(d, 2)", ["0.00", "1.24", ""]),
+        ("round(d, -1)", ["0", "0", ""]),
+        ("round(d)", ["0", "1", ""]),
+    ] {
+        let rows = db.rows(&format!("SELECT {value} AS v FROM t ORDER BY d"));
+        assert_eq!(rows, expected, "{value}");
+    }
+    assert_eq!(db.rows("SELECT max(round(d, 2)) FROM t"), ["1.24"]);
+}

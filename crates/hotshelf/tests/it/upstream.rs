@@ -393,3 +393,15 @@ fn values_that_are_never_null_are_refused_below_aggregates() {
     let error = refused.unwrap_err();
     assert!(error.contains("nullability"), "{error}");
 }
+
+#[test]
+fn the_places_of_round_do_not_settle_the_type_of_a_case() {
+    let found = plain(
+        SessionConfig::new(),
+        &[
+            "CREATE TABLE t AS SELECT column1::DECIMAL(38, 10) AS d FROM (VALUES (1.234), (2.5))",
+            "SELECT CASE WHEN d = 0 THEN d ELSE round(d, 2) END FROM t",
+        ],
+    );
+    assert!(found.is_err(), "plan/literals.rs: {found:?}");
+}

@@ -160,19 +160,9 @@ pub struct KeyLearner {
     nullable: bool,
     /// Whether there are more values than a dictionary should hold.
     is_coarse: bool,
-    /// Whether a dictionary may have any size.
-    is_exact: bool,
 }
 
 impl KeyLearner {
-    /// A learner that never becomes coarse, for rows that all fit into memory.
-    pub fn exact() -> Self {
-        Self {
-            is_exact: true,
-            ..Self::default()
-        }
-    }
-
     /// Learns the values of a batch's column.
     pub fn add(&mut self, column: &ArrayRef) -> Result<()> {
         self.nullable |= column.null_count() > 0;
@@ -210,7 +200,7 @@ impl KeyLearner {
             .extremes
             .map(|(min, max)| (max.wrapping_sub(min) as u128).saturating_add(1));
         let values = encoding.code_count() - u64::from(self.nullable && encoding.code_count() > 0);
-        !self.is_exact && values > DICTIONARY_MAX && span != Some(u128::from(values))
+        values > DICTIONARY_MAX && span != Some(u128::from(values))
     }
 
     /// The encoding of all values learned.

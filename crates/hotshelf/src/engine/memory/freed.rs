@@ -12,10 +12,12 @@ use hotshelf_tier::allocator::{give_back_freed_memory, private_bytes};
 use parking_lot::Mutex;
 
 /// The process may hold this much more than cache and operators together: code's own data, batches between operators.
-const OWN_BYTES: u64 = 20 << 20;
-/// How often the process's memory is looked at, at least and at most. In the shorter time two threads fill some 20 MB.
-const PAUSE: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+const OWN_BYTES: u64 = 16 << 20;
+/// How often the process's memory is looked at. In this time two threads fill some 10 MB.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How often freed memory is given back, at most and at least, while the process holds too much.
+const TURN: Duration = Duration::from_millis(10);
+const TURN_MAX: Duration = Duration::from_secs(1);
 /// Giving memory back pays if it returns at least one part in this many.
 const GAIN_PARTS: u64 = 128;
 /// For how long after an operator's growth the memory is looked at: what operators give on grows without them.
@@ -113,29 +115,28 @@ impl FreedMemory {
         }
     }
 
-    /// Looks at the memory once. Returns the pause after that; `None` once no operator has taken any for a while.
-    fn watched(&self, pause: Duration) -> Option<Duration> {
+    /// Looks at the memory once. Returns whether to look again: not once no operator has taken any for a while.
+    fn watched(&self, turns: &mut Turns) -> bool {
         let was_growing = self.is_growing();
         let limit = self.limit_bytes.load(Ordering::Relaxed);
-        let own = limit / 20 + OWN_BYTES;
-        let held = private_bytes().unwrap_or(0);
-        let (held, next) = match held <= limit + own {
-            true => (held, PAUSE),
-            false => give_back(held, pause),
-        };
+        let mut held = private_bytes().unwrap_or(0);
+        match held <= limit + OWN_BYTES {
+            true => *turns = Turns::default(),
+            false if turns.is_due() => held = turns.give_back(held),
+            false => {}
+        }
         if was_growing {
             if let Some(withheld) = &self.withheld {
-                withheld.follow(held, own);
+                withheld.follow(held, OWN_BYTES);
             }
-            return Some(next);
+            return true;
         }
         if let Some(withheld) = &self.withheld {
             withheld.end();
         }
         self.is_watched.store(false, Ordering::Release);
         // One may have grown meanwhile.
-        let goes_on = self.is_growing() && !self.is_watched.swap(true, Ordering::AcqRel);
-        goes_on.then_some(PAUSE)
+        self.is_growing() && !self.is_watched.swap(true, Ordering::AcqRel)
     }
 
     /// What is withheld now, in bytes.
@@ -153,35 +154,58 @@ impl FreedMemory {
 
 /// Looks at the memory now and then while operators grow and the pool is there.
 fn watch(freed: &Weak<FreedMemory>) {
-    let mut pause = PAUSE;
+    let mut turns = Turns::default();
     while let Some(freed) = freed.upgrade() {
-        let Some(next) = freed.watched(pause) else {
+        if !freed.watched(&mut turns) {
             return;
-        };
+        }
         drop(freed);
-        pause = next;
-        thread::sleep(pause);
+        thread::sleep(PAUSE);
     }
 }
 
-/// Gives back what is free of what the process holds. Returns what it holds then, and the pause after that.
-fn give_back(held_bytes: u64, pause: Duration) -> (u64, Duration) {
-    let begun = Instant::now();
-    give_back_freed_memory();
-    let took = begun.elapsed();
-    let after_bytes = private_bytes().unwrap_or(held_bytes);
-    let gained = held_bytes.saturating_sub(after_bytes);
-    (after_bytes, next_pause(pause, gained, held_bytes, took))
+/// When freed memory has its next turn to be given back.
+struct Turns {
+    /// None: at once.
+    last: Option<Instant>,
+    pause: Duration,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self {
+            last: None,
+            pause: TURN,
+        }
+    }
+}
+
+impl Turns {
+    fn is_due(&self) -> bool {
+        self.last.is_none_or(|last| last.elapsed() >= self.pause)
+    }
+
+    /// Gives back what is free of what the process holds. Returns what it holds then.
+    fn give_back(&mut self, held_bytes: u64) -> u64 {
+        let begun = Instant::now();
+        give_back_freed_memory();
+        let took = begun.elapsed();
+        let after_bytes = private_bytes().unwrap_or(held_bytes);
+        let gained = held_bytes.saturating_sub(after_bytes);
+        self.pause = next_pause(self.pause, gained, held_bytes, took);
+        self.last = Some(Instant::now());
+        after_bytes
+    }
 }
 
 /// At least as long as that took, and longer where little was given back: then the memory is in use, here or elsewhere
 /// in the process.
 fn next_pause(pause: Duration, gained_bytes: u64, held_bytes: u64, took: Duration) -> Duration {
     let next = match gained_bytes >= held_bytes / GAIN_PARTS {
-        true => PAUSE,
+        true => TURN,
         false => 2 * pause,
     };
-    next.max(took).min(PAUSE_MAX)
+    next.max(took).min(TURN_MAX)
 }
 
 #[cfg(test)]
@@ -193,14 +217,14 @@ mod tests {
     #[test]
     fn the_pause_grows_while_little_comes_back_and_is_short_again_when_much_does() {
         let quick = Duration::from_micros(100);
-        let mut pause = next_pause(PAUSE, 1, 1000, quick);
-        assert_eq!(pause, 2 * PAUSE);
+        let mut pause = next_pause(TURN, 1, 1000, quick);
+        assert_eq!(pause, 2 * TURN);
         for _ in 0..20 {
             pause = next_pause(pause, 1, 1000, quick);
         }
-        assert_eq!(pause, PAUSE_MAX);
-        assert_eq!(next_pause(pause, 100, 1000, quick), PAUSE);
-        assert_eq!(next_pause(pause, 100, 1000, 3 * PAUSE), 3 * PAUSE);
+        assert_eq!(pause, TURN_MAX);
+        assert_eq!(next_pause(pause, 100, 1000, quick), TURN);
+        assert_eq!(next_pause(pause, 100, 1000, 3 * TURN), 3 * TURN);
     }
 
     #[test]
