@@ -11,6 +11,7 @@ mod indexes;
 mod listing;
 mod market;
 mod purposes;
+mod round;
 mod sliding;
 mod sum;
 mod tables;
@@ -28,6 +29,7 @@ use crate::kept_plans::KeptPlans;
 use listing::{Columns, Listing, table};
 
 pub(crate) use bounded::with_years_in_range;
+pub(crate) use round::with_settled_type;
 
 /// Makes the rows of one function.
 type Rows = fn(&Parts) -> Columns;

@@ -3,6 +3,9 @@
 /// Blocks up to this size, in bytes, come from the heap rather than from mappings of their own.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MAPPED_BYTES_MIN: i32 = 8 << 20;
+/// The same where memory is tight.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const MAPPED_BYTES_TIGHT: i32 = 1 << 20;
 /// Free memory at a heap's end that is kept, in bytes.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const KEPT_BYTES_MAX: i32 = 16 << 20;
@@ -19,8 +22,6 @@ const HEAPS_MIN: i32 = 2;
 pub fn keep_freed_memory() -> bool {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        // SAFETY: `mallopt` takes two integers, locks what it changes, and may be called at any time.
-        let set = |what, bytes| unsafe { libc::mallopt(what, bytes) == 1 };
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
         let heaps = i32::try_from(processors).unwrap_or(i32::MAX).max(HEAPS_MIN);
         set(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN)
@@ -29,6 +30,32 @@ pub fn keep_freed_memory() -> bool {
     }
     #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
     false
+}
+
+/// Returns whether the allocator took the advice.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn set(what: i32, value: i32) -> bool {
+    // SAFETY: `mallopt` takes two integers, locks what it changes, and may be called at any time.
+    unsafe { libc::mallopt(what, value) == 1 }
+}
+
+/// Has blocks come from the heap up to 8 MiB, or, where memory is `tight`, up to 1 MiB: larger ones go back to the system
+/// when they are freed, and leave no holes, at the price of a page fault per 4 KiB. For programs, as
+/// [`keep_freed_memory`] is. Returns whether the allocator took the advice.
+pub fn map_large_blocks(tight: bool) -> bool {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        let bytes = match tight {
+            true => MAPPED_BYTES_TIGHT,
+            false => MAPPED_BYTES_MIN,
+        };
+        set(libc::M_MMAP_THRESHOLD, bytes)
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    {
+        let _ = tight;
+        false
+    }
 }
 
 /// Gives all freed memory back to the system. Takes milliseconds, and each page is a fault when it is used again.

@@ -20,6 +20,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, lit, 
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 
+use super::rounded::with_settled_places;
 use crate::functions::with_years_in_range;
 
 /// Functions whose arguments are brought to one type.
@@ -78,7 +79,9 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> QueryResult<Transformed<Expr>> {
         Expr::ScalarFunction(call) if UNIFYING.contains(&call.name()) => {
             return rewrite_call(call, schema);
         }
-        Expr::ScalarFunction(call) if call.name() == "round" => rewrite_round(call),
+        Expr::ScalarFunction(call) if call.name() == "round" => {
+            return with_settled_places(call, schema);
+        }
         Expr::ScalarFunction(call) => match with_years_in_range(&call.func) {
             Some(guarded) => {
                 let call = ScalarFunction::new_udf(guarded.into(), call.args);
@@ -196,19 +199,6 @@ fn rewrite_call(mut call: ScalarFunction, schema: &DFSchema) -> QueryResult<Tran
         Expr::ScalarFunction(call),
         changed,
     ))
-}
-
-/// `round(d, 2)` with a literal of the type that the engine wants. It would cast the literal, and what is no literal
-/// does not settle how many digits a decimal is rounded to: the type changed when the cast was computed.
-fn rewrite_round(mut call: ScalarFunction) -> Transformed<Expr> {
-    let mut changed = false;
-    if let Some(Expr::Literal(ScalarValue::Int64(Some(places)), _)) = call.args.get(1)
-        && let Ok(places) = i32::try_from(*places)
-    {
-        call.args[1] = lit(places);
-        changed = true;
-    }
-    Transformed::new_transformed(Expr::ScalarFunction(call), changed)
 }
 
 /// `nullif(f, 0)` as a CASE whose comparison treats both zeros alike.

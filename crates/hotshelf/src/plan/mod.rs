@@ -41,6 +41,7 @@ mod push_filters;
 mod queries_in_values;
 mod read_first;
 mod repeated_keys;
+mod rounded;
 mod routes;
 mod semi_join;
 mod shared_builds;

@@ -170,3 +170,93 @@ fn the_places_of_round_settle_the_type_of_a_case() {
     }
     assert_eq!(db.rows("SELECT max(round(d, 2)) FROM t"), ["1.24"]);
 }
+
+#[test]
+fn decimals_are_rounded_to_one_type_whatever_says_the_places() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t (d DECIMAL(38, 10), e DECIMAL(12, 4), n INT)")
+        .unwrap();
+    db.run("INSERT INTO t VALUES (1.239, 1.2399, 1), (-5.555, -5.5555, 1), (NULL, 7, 1)")
+        .unwrap();
+    let places = [
+        "1",
+        "3-2",
+        "1+0",
+        "CAST(1 AS BIGINT)",
+        "'1'::INT",
+        "arrow_cast(1, 'UInt8')",
+        "n",
+        "abs(-1)",
+        "(SELECT max(n) FROM t)",
+    ];
+    for one in places {
+        for two in ["1", "3-2", "n"] {
+            let both = |query: &str| {
+                query
+                    .replace("E1", &format!("round(e, {one})"))
+                    .replace("D1", &format!("round(d, {two})"))
+            };
+            for (query, expected) in [
+                (
+                    "SELECT count(*) FROM t a, (SELECT D1 AS k FROM t) b WHERE E1 = k",
+                    "2",
+                ),
+                ("SELECT count(*) FROM t WHERE E1 IN (SELECT D1 FROM t)", "2"),
+                (
+                    "SELECT count(*) FROM t WHERE E1 NOT IN (SELECT D1 FROM t WHERE d IS NOT NULL)",
+                    "1",
+                ),
+                (
+                    "SELECT count(*) FROM t x WHERE EXISTS (SELECT 1 FROM t WHERE D1 = x.e) OR E1 = D1",
+                    "2",
+                ),
+                (
+                    "SELECT count(*) FROM (SELECT E1 FROM t INTERSECT SELECT D1 FROM t) u",
+                    "2",
+                ),
+                ("SELECT count(*) FROM t WHERE E1 = 1.2", "1"),
+                ("SELECT count(*) FROM t WHERE E1 > 0.5 AND D1 > 0", "1"),
+                (
+                    "SELECT count(*) FROM (SELECT E1 AS r FROM t GROUP BY 1 HAVING r > 0) u",
+                    "2",
+                ),
+                (
+                    "SELECT count(*) FROM (SELECT unnest([E1, e, D1]) AS v FROM t) u WHERE v > 1.2",
+                    "3",
+                ),
+                (
+                    "SELECT sum(CASE WHEN E1 = 0 THEN e ELSE coalesce(D1, 0.05) END) = -4.35 FROM t",
+                    "true",
+                ),
+            ] {
+                let query = both(query);
+                assert_eq!(db.rows(&query), [expected], "{query}");
+            }
+        }
+        db.run(&format!(
+            "CREATE OR REPLACE VIEW v AS SELECT round(e, {one}) AS r, e, d FROM t"
+        ))
+        .unwrap();
+        assert_eq!(
+            db.rows("SELECT count(*) FROM v WHERE r > 1.2"),
+            ["1"],
+            "{one}"
+        );
+        assert_eq!(
+            db.rows("SELECT count(*) FROM v WHERE coalesce(r, 1) = round(d, 1)"),
+            ["2"],
+            "{one}"
+        );
+    }
+    let session = db.database().session();
+    session
+        .query("PREPARE p(BIGINT) AS SELECT count(*) FROM t a JOIN t b ON round(a.e, $1 + 0) = round(b.d, $1 + 0)")
+        .unwrap();
+    assert_eq!(lines(&session.query("EXECUTE p(1)").unwrap()), ["2"]);
+    for wrong in ["2.0", "'2'", "true", "3000000000"] {
+        let error = db
+            .error(&format!("SELECT round(d, {wrong}) FROM t"))
+            .to_string();
+        assert!(error.contains("places"), "{error}");
+    }
+}

@@ -403,5 +403,5 @@ fn the_places_of_round_do_not_settle_the_type_of_a_case() {
             "SELECT CASE WHEN d = 0 THEN d ELSE round(d, 2) END FROM t",
         ],
     );
-    assert!(found.is_err(), "plan/literals.rs: {found:?}");
+    assert!(found.is_err(), "plan/rounded.rs: {found:?}");
 }

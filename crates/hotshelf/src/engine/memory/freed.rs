@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hotshelf_cache::CacheManager;
-use hotshelf_tier::allocator::{give_back_freed_memory, private_bytes};
+use hotshelf_tier::allocator::{give_back_freed_memory, map_large_blocks, private_bytes};
 use parking_lot::Mutex;
 
 /// The process may hold this much more than cache and operators together: code's own data, batches between operators.
@@ -22,6 +22,9 @@ const TURN_MAX: Duration = Duration::from_secs(1);
 const GAIN_PARTS: u64 = 128;
 /// For how long after an operator's growth the memory is looked at: what operators give on grows without them.
 const WATCH: Duration = Duration::from_millis(500);
+
+/// Where the budget is this small, large blocks are mapped: holes in the heap would be a tenth of it.
+const TIGHT_BYTES: u64 = 128 << 20;
 
 /// At most one part in this many of the budget is withheld.
 const WITHHELD_PARTS: u64 = 4;
@@ -102,7 +105,10 @@ impl FreedMemory {
     pub fn look(self: &Arc<Self>, limit_bytes: u64) {
         let now_ms = self.began.elapsed().as_millis() as u64;
         self.grown_ms.fetch_max(now_ms, Ordering::Relaxed);
-        self.limit_bytes.store(limit_bytes, Ordering::Relaxed);
+        let before = self.limit_bytes.swap(limit_bytes, Ordering::Relaxed);
+        if self.withheld.is_some() && before != limit_bytes {
+            map_large_blocks(limit_bytes <= TIGHT_BYTES);
+        }
         if self.is_watched.load(Ordering::Relaxed) || self.is_watched.swap(true, Ordering::AcqRel) {
             return;
         }

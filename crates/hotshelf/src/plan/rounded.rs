@@ -1,0 +1,112 @@
+//! The places that a decimal is rounded to, settled before types are (`docs/upstream/places-of-round.md`).
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, plan_err};
+use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::{Expr, ExprSchemable, lit};
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+use datafusion::scalar::ScalarValue;
+
+use crate::functions::with_settled_type;
+
+/// `round(d, n)`: constant places become a literal of the type that the engine wants. It would cast the literal, and
+/// the type of the result changed when the cast was computed. Other places keep all digits.
+pub(super) fn with_settled_places(
+    mut call: ScalarFunction,
+    schema: &DFSchema,
+) -> QueryResult<Transformed<Expr>> {
+    let Some(places) = call.args.get(1) else {
+        return Ok(Transformed::no(Expr::ScalarFunction(call)));
+    };
+    let value = constant(places);
+    if let Some(places) = value.as_ref().map(whole).transpose()? {
+        let changed = call.args[1] != lit(places.clone());
+        call.args[1] = lit(places);
+        let call = Expr::ScalarFunction(call);
+        return Ok(Transformed::new_transformed(call, changed));
+    }
+    let kind = call.args[0].get_type(schema);
+    let is_decimal = kind.map_or(true, |kind| kind.is_decimal());
+    let settled = with_settled_type(&call.func).filter(|_| is_decimal && value.is_none());
+    let changed = settled.is_some();
+    if let Some(settled) = settled {
+        call.func = Arc::new(settled);
+    }
+    let call = Expr::ScalarFunction(call);
+    Ok(Transformed::new_transformed(call, changed))
+}
+
+/// The value of an expression that names nothing, if it has one.
+fn constant(expr: &Expr) -> Option<ScalarValue> {
+    if let Expr::Literal(value, _) = expr {
+        return Some(value.clone());
+    }
+    if expr.any_column_refs() || expr.is_volatile() {
+        return None;
+    }
+    let schema = Arc::new(DFSchema::empty());
+    let context = SimplifyContext::builder().with_schema(schema.clone());
+    let simplifier = ExprSimplifier::new(context.build());
+    let coerced = simplifier.coerce(expr.clone(), &schema).ok()?;
+    match simplifier.simplify(coerced).ok()? {
+        Expr::Literal(value, _) => Some(value),
+        _ => None,
+    }
+}
+
+/// Places as the engine wants them.
+fn whole(places: &ScalarValue) -> QueryResult<ScalarValue> {
+    let kind = places.data_type();
+    if !places.is_null() && !kind.is_integer() {
+        return plan_err!("round takes a whole number of places, not {places}");
+    }
+    match places.cast_to(&DataType::Int32) {
+        Ok(whole) if whole.is_null() == places.is_null() => Ok(whole),
+        _ => plan_err!("a number cannot be rounded to {places} places"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+    use super::*;
+
+    #[test]
+    fn places_are_whole_or_null() {
+        let eight = ScalarValue::Int32(Some(8));
+        assert_eq!(whole(&ScalarValue::UInt8(Some(8))).unwrap(), eight);
+        assert_eq!(whole(&ScalarValue::Int64(Some(8))).unwrap(), eight);
+        let none = ScalarValue::Int32(None);
+        assert_eq!(whole(&ScalarValue::Null).unwrap(), none);
+        assert_eq!(whole(&ScalarValue::Utf8(None)).unwrap(), none);
+        for wrong in [
+            ScalarValue::from("8"),
+            ScalarValue::from(8.0),
+            ScalarValue::from(true),
+            ScalarValue::from(i64::MAX),
+            ScalarValue::from(1i64 << 31),
+        ] {
+            assert!(whole(&wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn constant_places_become_literals() {
+        let query = "SELECT round(CAST(n AS DECIMAL(10, 2)), 3 - 2) AS r FROM t";
+        before_after("exact_literals", &[query]).is(
+            "
+            Projection: round(CAST(t.n AS Decimal128(10, 2)), Int64(3) - Int64(2)) AS r
+              TableScan: t
+            ",
+            "
+            Projection: round(CAST(t.n AS Decimal128(10, 2)), Int32(1)) AS r
+              TableScan: t
+            ",
+        );
+    }
+}
