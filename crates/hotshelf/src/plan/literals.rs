@@ -79,9 +79,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> QueryResult<Transformed<Expr>> {
         Expr::ScalarFunction(call) if UNIFYING.contains(&call.name()) => {
             return rewrite_call(call, schema);
         }
-        Expr::ScalarFunction(call) if call.name() == "round" => {
-            return with_settled_places(call, schema);
-        }
+        Expr::ScalarFunction(call) if call.name() == "round" => with_settled_places(call, schema),
         Expr::ScalarFunction(call) => match with_years_in_range(&call.func) {
             Some(guarded) => {
                 let call = ScalarFunction::new_udf(guarded.into(), call.args);

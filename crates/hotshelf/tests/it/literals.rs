@@ -253,10 +253,6 @@ fn decimals_are_rounded_to_one_type_whatever_says_the_places() {
         .query("PREPARE p(BIGINT) AS SELECT count(*) FROM t a JOIN t b ON round(a.e, $1 + 0) = round(b.d, $1 + 0)")
         .unwrap();
     assert_eq!(lines(&session.query("EXECUTE p(1)").unwrap()), ["2"]);
-    for wrong in ["2.0", "'2'", "true", "3000000000"] {
-        let error = db
-            .error(&format!("SELECT round(d, {wrong}) FROM t"))
-            .to_string();
-        assert!(error.contains("places"), "{error}");
-    }
+    let error = db.error("SELECT round(d, 3000000000) FROM t").to_string();
+    assert!(error.contains("places 3000000000"), "{error}");
 }
