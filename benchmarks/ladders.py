@@ -4,8 +4,9 @@
     python ladders.py --hotshelf … --duckdb FILE --only join --setting 'hotshelf.operators = off' --out result.json
 
 `--make` makes the table `ladder` in both engines: `id`, keys `g3` to `g8` of 10^3 to 10^8 values (spread over the rows),
-`z`, skewed (half of its rows have one of 16 values), `s`, texts of a million values, and `v`. Both engines stay open and
-run each step in turns; figures are medians.
+`z`, skewed (half of its rows have one of 16 values), `s`, texts of a million values, and `v`; and the table `zipf` of as
+many rows, whose key `k` of a million values and whose text `s` follow Zipf's law with exponent 1. Both engines stay open
+and run each step in turns; figures are medians.
 """
 
 import argparse
@@ -29,6 +30,13 @@ def table(rows):
     return f"CREATE TABLE ladder AS SELECT value AS id, {keys}, {skewed}, {text}, value % 1000 AS v FROM {numbers}"
 
 
+def zipf_table():
+    """The statement that makes the table of keys by Zipf's law: the logarithm of a key is spread evenly."""
+    key = "CAST(floor(exp((g8 + 0.5) / 1e8 * ln(1e6))) AS BIGINT)"
+    rows = f"SELECT {key} AS k, v FROM ladder"
+    return f"CREATE TABLE zipf AS SELECT k, concat('customer number ', CAST(k AS VARCHAR)) AS s, v FROM ({rows}) x"
+
+
 def steps(rows):
     """The queries of every ladder: each has one row as its answer."""
     grouped = "SELECT count(*), sum(n), max(w) FROM (SELECT {0}, count(*) AS n, sum(v) AS w FROM ladder GROUP BY {0}) x"
@@ -37,12 +45,22 @@ def steps(rows):
         outer = ", ".join(f"k{idx}" for idx in range(len(key.split(", "))))
         inner = grouped.format(outer).replace("FROM ladder", f"FROM (SELECT {named}, v FROM ladder) y")
         yield "group", key, inner
+    for key in ["k", "s"]:
+        yield "group", f"Zipf, {key}", grouped.format(key).replace("FROM ladder", "FROM zipf")
     for build in [1_000, 100_000, 1_000_000, 10_000_000, rows]:
         sql = f"SELECT count(*), sum(a.v + b.v) FROM ladder a JOIN ladder b ON a.g8 = b.g8 AND b.id < {build}"
         yield "join", f"{build} rows", sql
     for matches in [1, 10, 100]:
         build = f"(SELECT id % {10_000 // matches} AS k, v FROM ladder WHERE id < 10000)"
         yield "join", f"{matches} matches", f"SELECT count(*), sum(a.v * b.v) FROM ladder a JOIN {build} b ON a.g5 = b.k"
+    for missing in [0, 50, 90]:
+        # The key is spread over as many values as leave this part of the rows without a partner.
+        probe = f"(SELECT g8 % {1_000_000_000 // (100 - missing)} AS k, v FROM ladder)"
+        build = "(SELECT id AS k, v FROM ladder WHERE id < 10000000)"
+        sql = f"SELECT count(*), sum(a.v + b.v) FROM {probe} a JOIN {build} b ON a.k = b.k"
+        yield "join", f"{missing} % missing", sql
+    zipf = "SELECT count(*), sum(a.v + b.v) FROM zipf a JOIN (SELECT id, v FROM ladder WHERE id < 1000000) b ON a.k = b.id"
+    yield "join", "Zipf", zipf
     build = "(SELECT s, min(v) AS m FROM ladder WHERE id < 1000000 GROUP BY s)"
     yield "join", "texts", f"SELECT count(*), sum(a.v + b.m) FROM ladder a JOIN {build} b ON a.s = b.s"
     for key in ["g3", "g6", "g8", "s"]:
@@ -62,6 +80,7 @@ def parse_arguments():
     parser.add_argument("--rows", type=int, default=60_000_000)
     parser.add_argument("--make", action="store_true", help="make the table in both engines first")
     parser.add_argument("--only", nargs="*", help="these ladders: group, join, distinct, sort, top")
+    parser.add_argument("--steps", nargs="*", help="of these the steps with one of these words in their name")
     parser.add_argument("--setting", action="append", default=[], help="for Hotshelf, such as 'hotshelf.operators = off'")
     parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--repeats", type=int, default=3)
@@ -75,9 +94,11 @@ def make(settings):
     ours = Shell(settings.hotshelf)
     # Hotshelf's range() names its column `value`.
     ours.run(table(settings.rows).replace("range AS value", "value"))
+    ours.run(zipf_table())
     ours.close()
     with duckdb.connect(settings.duckdb) as connection:
         connection.execute(table(settings.rows))
+        connection.execute(zipf_table())
 
 
 def main():
@@ -92,6 +113,8 @@ def main():
     print("|---|---|---|---|---|")
     for ladder, step, sql in steps(settings.rows):
         if settings.only and ladder not in settings.only:
+            continue
+        if settings.steps and not any(word in step for word in settings.steps):
             continue
         times = ([], [])
         for repeat in range(settings.repeats + 1):

@@ -135,9 +135,10 @@ fn operator_hint(error: &OperatorError) -> Option<&'static str> {
         OperatorError::DiskFull { .. } => {
             Some("free some space, spill to another disk (`--spill`), or raise the budget")
         }
-        OperatorError::SpillLimit { .. } => {
-            Some("raise Options::spill_bytes_max, or the budget (`--budget`, SET hotshelf.budget)")
-        }
+        OperatorError::SpillLimit { .. } => Some(
+            "free some space, spill to another disk (`--spill`), raise Options::spill_bytes_max, or the budget \
+                 (`--budget`, SET hotshelf.budget)",
+        ),
         OperatorError::Spill { source, .. } => io_hint(source),
         _ => None,
     }

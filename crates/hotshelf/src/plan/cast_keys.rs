@@ -16,6 +16,7 @@ use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, LogicalPlanBuilder,
 use datafusion::optimizer::AnalyzerRule;
 
 use super::decisions::{shown, wanted};
+use super::expressions::with_names_kept;
 use crate::settings::Notes;
 
 #[derive(Debug)]
@@ -170,13 +171,7 @@ fn through_projection(projection: Projection, names: &Names) -> QueryResult<(Log
 }
 
 fn through(plan: LogicalPlan, names: Names) -> QueryResult<(LogicalPlan, Names)> {
-    let preserver = NamePreserver::new(&plan);
-    let plan = plan
-        .map_expressions(|expr| {
-            let saved = preserver.save(&expr);
-            let renamed = with_names(expr, &names)?;
-            Ok(renamed.update_data(|expr| saved.restore(expr)))
-        })
+    let plan = with_names_kept(plan, |expr| with_names(expr, &names))
         .data()?
         .recompute_schema()?;
     Ok((plan, names))

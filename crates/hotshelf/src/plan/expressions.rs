@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 
 /// Whether an expression of a plan, or a part of one, is of a kind. Rules ask this first: most plans have nothing for
@@ -19,6 +20,23 @@ pub(super) fn has_expression(plan: &LogicalPlan, is_kind: fn(&Expr) -> bool) -> 
         })
     })?;
     Ok(found)
+}
+
+/// A node whose expressions are rewritten and keep their names. Those of grouping sets are the keys' own.
+pub(super) fn with_names_kept(
+    plan: LogicalPlan,
+    mut rewrite: impl FnMut(Expr) -> QueryResult<Transformed<Expr>>,
+) -> QueryResult<Transformed<LogicalPlan>> {
+    let names = NamePreserver::new(&plan);
+    let mut rewrite = |expr: Expr| {
+        let name = names.save(&expr);
+        let rewritten = rewrite(expr)?;
+        Ok(rewritten.update_data(|expr| name.restore(expr)))
+    };
+    plan.map_expressions(|expr| match expr {
+        Expr::GroupingSet(_) => expr.map_children(&mut rewrite),
+        expr => rewrite(expr),
+    })
 }
 
 pub(super) fn is_subquery(expr: &Expr) -> bool {

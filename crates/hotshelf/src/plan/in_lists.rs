@@ -13,7 +13,6 @@ use datafusion::common::internal_err;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::expr::{InList, ScalarFunction};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs,
     ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
@@ -21,6 +20,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::OptimizerConfig;
 
 use super::decisions::{all_shown, wanted};
+use super::expressions::with_names_kept;
 use super::node_rule::EngineRule;
 
 /// The engine's simplification, with lists kept apart.
@@ -32,10 +32,9 @@ pub(super) fn keep_lists_apart(
     if !super::node_has_expression(&plan, may_compare_with_list)? {
         return simplify.rewrite(plan, config);
     }
-    let names = NamePreserver::new(&plan);
     let options = config.options();
     let notes = wanted(&options);
-    let marked = plan.map_expressions(|expr| {
+    let marked = with_names_kept(plan, |expr| {
         let shared = shared_subjects(&expr)?;
         if shared.is_empty() {
             return Ok(Transformed::no(expr));
@@ -46,19 +45,13 @@ pub(super) fn keep_lists_apart(
                 "the lists that {subjects} is compared with are not merged, which could be wrong where it is NULL"
             ));
         }
-        let name = names.save(&expr);
-        let marked = mark(expr, &shared)?;
-        Ok(marked.update_data(|expr| name.restore(expr)))
+        mark(expr, &shared)
     })?;
     if !marked.transformed {
         return simplify.rewrite(marked.data, config);
     }
     let simplified = simplify.rewrite(marked.data, config)?;
-    let plain = simplified.data.map_expressions(|expr| {
-        let name = names.save(&expr);
-        let plain = expr.transform_up(unmark)?;
-        Ok(plain.update_data(|expr| name.restore(expr)))
-    })?;
+    let plain = with_names_kept(simplified.data, |expr| expr.transform_up(unmark))?;
     Ok(Transformed::new_transformed(
         plain.data,
         simplified.transformed,

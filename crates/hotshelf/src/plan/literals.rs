@@ -14,12 +14,12 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::expr::{Between, BinaryExpr, Case, Cast, InList, ScalarFunction};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, lit, when};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 
+use super::expressions::with_names_kept;
 use super::rounded::with_settled_places;
 use crate::functions::with_years_in_range;
 
@@ -58,11 +58,8 @@ fn may_change(expr: &Expr) -> bool {
 
 fn rewrite_node(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
     let schema = merge_schema(&plan.inputs());
-    let names = NamePreserver::new(&plan);
-    let rewritten = plan.map_expressions(|expr| {
-        let name = names.save(&expr);
-        let expr = expr.transform_up(|expr| rewrite(expr, &schema))?;
-        Ok(expr.update_data(|expr| name.restore(expr)))
+    let rewritten = with_names_kept(plan, |expr| {
+        expr.transform_up(|expr| rewrite(expr, &schema))
     })?;
     match rewritten.transformed {
         true => rewritten.map_data(|plan| plan.recompute_schema()),

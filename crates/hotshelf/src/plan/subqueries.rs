@@ -15,14 +15,13 @@ use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::expr::{
     BinaryExpr, Exists, InSubquery, SetComparison, SetQuantifier,
 };
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
 use datafusion::logical_expr::{
     Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit, not, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::expressions::{has_expression, node_has_expression};
+use super::expressions::{has_expression, node_has_expression, with_names_kept};
 
 #[derive(Debug)]
 pub(super) struct SpellOutMembership;
@@ -54,11 +53,8 @@ fn rewrite_node(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
         filter.predicate = conjunction(conjuncts).unwrap_or_else(|| lit(true));
         return Ok(Transformed::yes(LogicalPlan::Filter(filter)));
     }
-    let names = NamePreserver::new(&plan);
-    plan.map_expressions(|expr| {
-        let name = names.save(&expr);
-        let expr = expr.transform_up(|expr| count_rows(expr, &schema))?;
-        Ok(expr.update_data(|expr| name.restore(expr)))
+    with_names_kept(plan, |expr| {
+        expr.transform_up(|expr| count_rows(expr, &schema))
     })
 }
 

@@ -256,3 +256,40 @@ fn decimals_are_rounded_to_one_type_whatever_says_the_places() {
     let error = db.error("SELECT round(d, 3000000000) FROM t").to_string();
     assert!(error.contains("places 3000000000"), "{error}");
 }
+
+#[test]
+fn literals_in_keys_of_grouping_sets_keep_the_names_of_the_keys() {
+    let db = Fixture::new();
+    db.run(
+        "CREATE TABLE t AS SELECT CAST(value AS INT) AS id, CAST(value * 1.37 AS DECIMAL(12, 2)) AS y,
+         CAST(value AS DOUBLE) AS k FROM range(10)",
+    )
+    .unwrap();
+    for (key, expected) in [
+        ("y > 4.68", vec!["false|4", "true|6", "|10"]),
+        ("k = 0", vec!["false|9", "true|1", "|10"]),
+        (
+            "CASE WHEN y > 4.68 THEN 1 ELSE 0 END",
+            vec!["0|4", "1|6", "|10"],
+        ),
+        ("round(y, -1)", vec!["0|4", "10|6", "|10"]),
+        ("round(y / 100, 3 - 3)", vec!["0|10", "|10"]),
+        (
+            "y IN (1.37, 2.74) OR y IN (4.11)",
+            vec!["false|7", "true|3", "|10"],
+        ),
+        (
+            "id IN (SELECT max(id) FROM t)",
+            vec!["false|9", "true|1", "|10"],
+        ),
+    ] {
+        for sets in ["ROLLUP ($)", "CUBE ($)", "GROUPING SETS (($), ())"] {
+            let sets = sets.replace('$', key);
+            let query =
+                format!("SELECT {key} AS a, count(*) AS n FROM t GROUP BY {sets} ORDER BY 1");
+            assert_eq!(db.rows(&query), expected, "{query}");
+            let having = query.replace("ORDER BY", &format!("HAVING ({key}) IS NULL ORDER BY"));
+            assert_eq!(db.rows(&having), ["|10"], "{having}");
+        }
+    }
+}

@@ -4,10 +4,9 @@
 
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result as QueryResult;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr, LogicalPlan, lit};
 
-use super::super::expressions::node_has_expression;
+use super::super::expressions::{node_has_expression, with_names_kept};
 use super::one_row::one_row;
 use super::simple::always_one_row;
 
@@ -17,16 +16,13 @@ pub(super) fn may_be_null(plan: LogicalPlan) -> QueryResult<LogicalPlan> {
         if !node_has_expression(&node, is_never_null)? {
             return Ok(Transformed::no(node));
         }
-        let names = NamePreserver::new(&node);
-        let node = node.map_expressions(|expr| {
-            let name = names.save(&expr);
-            let expr = expr.transform_up(|part| {
+        let node = with_names_kept(node, |expr| {
+            expr.transform_up(|part| {
                 Ok(match is_never_null(&part) {
                     true => Transformed::yes(one_row(part, lit(1i64))),
                     false => Transformed::no(part),
                 })
-            })?;
-            Ok(expr.update_data(|expr| name.restore(expr)))
+            })
         })?;
         node.map_data(LogicalPlan::recompute_schema)
     })
