@@ -39,8 +39,8 @@ fn set(what: i32, value: i32) -> bool {
     unsafe { libc::mallopt(what, value) == 1 }
 }
 
-/// Has blocks come from the heap up to 8 MiB, or, where memory is `tight`, up to 1 MiB: larger ones go back to the system
-/// when they are freed, and leave no holes, at the price of a page fault per 4 KiB. For programs, as
+/// Has blocks come from the heap up to 8 MiB, or, where memory is `tight`, up to 1 MiB: larger ones go back to the
+/// system when they are freed, and leave no holes, at the price of a page fault per 4 KiB. For programs, as
 /// [`keep_freed_memory`] is. Returns whether the allocator took the advice.
 pub fn map_large_blocks(tight: bool) -> bool {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]

@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
     Signature,
 };
 
-/// The function in the place of the engine's `round`. `None` if it is there already, or another function.
+/// The function in the place of the engine's `round`. `None` if this is it already, or another function.
 pub(crate) fn with_settled_type(function: &Arc<ScalarUDF>) -> Option<ScalarUDF> {
     let is_engines = function.name() == "round"
         && function
