@@ -7,6 +7,7 @@ mod memory;
 mod settings;
 mod temp_files;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -123,8 +124,16 @@ impl Engine {
             .with_target_partitions(self.machine.threads)
             .with_option_extension(SessionSettings::outside_sessions())
             .with_extension(self.spill.clone());
-        let context = TaskContext::default().with_session_config(config);
-        Arc::new(context.with_runtime(self.runtime_env.clone()))
+        Arc::new(TaskContext::new(
+            None,
+            String::new(),
+            config,
+            HashMap::new(),
+            HashMap::new(),
+            HashMap::new(),
+            HashMap::new(),
+            self.runtime_env.clone(),
+        ))
     }
 
     pub fn budget_bytes(&self) -> u64 {

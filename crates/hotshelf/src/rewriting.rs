@@ -176,11 +176,9 @@ impl Rewriter<'_> {
         let removed: Vec<u64> = files.iter().map(|file| file.paths.number).collect();
         let mut added = Vec::new();
         if !files.is_empty() {
-            let clustered = table.clustered();
-            let columns = clustered.map(|index| index.definition.columns.clone());
             let rewrite = Rewrite {
                 files,
-                order: columns.unwrap_or_default(),
+                order: table.order().to_vec(),
                 budget_parts,
             };
             added = self.rewrite(table, rewrite).await?;

@@ -157,10 +157,7 @@ impl DataSink for AppendSink {
         data: SendableRecordBatchStream,
         context: &Arc<TaskContext>,
     ) -> QueryResult<u64> {
-        let rows = match self.table.clustered() {
-            Some(index) => in_elf_order(data, &index.definition.columns, context.clone())?,
-            None => data,
-        };
+        let rows = in_elf_order(data, self.table.order(), context.clone())?;
         Ok(self
             .storage
             .append(&self.table.name, vec![rows], Arc::new(AtomicU64::new(0)))

@@ -179,6 +179,12 @@ impl Table {
         indexes.find(|index| index.definition.clustered)
     }
 
+    /// The columns in whose order data files hold their rows: those of the clustered index. Empty: in none.
+    pub fn order(&self) -> &[usize] {
+        self.clustered()
+            .map_or(&[], |index| &index.definition.columns)
+    }
+
     /// Rows in all files.
     pub fn row_count(&self) -> u64 {
         row_count(&self.files)

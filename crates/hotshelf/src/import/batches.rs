@@ -14,7 +14,6 @@ use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::operators::in_elf_order;
 use crate::storage::{IfExists, NewTable};
-use crate::table::Table;
 
 /// Batches of one schema, computed as they are taken.
 pub type BatchIter = Box<dyn Iterator<Item = RecordBatch> + Send>;
@@ -56,7 +55,11 @@ impl Database {
     ) -> Result<u64> {
         let storage = self.storage();
         if let (ExistingTable::Append, Some(known)) = (existing, storage.table(table)) {
-            let inputs = self.in_order_of(&known, inputs)?;
+            let context = self.engine().task_context();
+            let ordered = inputs.into_iter().map(|rows| {
+                in_elf_order(rows, known.order(), context.clone()).map_err(Error::from_query)
+            });
+            let inputs = ordered.collect::<Result<_>>()?;
             return storage.append(table, inputs, rows_done).await;
         }
         let if_exists = match existing {
@@ -71,23 +74,5 @@ impl Database {
             placement: Placement::default(),
         };
         storage.create_table(new, inputs, rows_done).await
-    }
-
-    /// The rows of each input in the order of a table's clustered index, if it has one.
-    fn in_order_of(
-        &self,
-        table: &Table,
-        inputs: Vec<SendableRecordBatchStream>,
-    ) -> Result<Vec<SendableRecordBatchStream>> {
-        let Some(index) = table.clustered() else {
-            return Ok(inputs);
-        };
-        let columns = &index.definition.columns;
-        let context = self.engine().task_context();
-        let ordered = inputs.into_iter().map(|rows| {
-            let rows = in_elf_order(rows, columns, context.clone());
-            rows.map_err(Error::from_query)
-        });
-        ordered.collect()
     }
 }

@@ -19,25 +19,31 @@ pub(super) fn with_settled_places(
     mut call: ScalarFunction,
     schema: &DFSchema,
 ) -> Transformed<Expr> {
-    let Some(places) = call.args.get(1) else {
+    let [value, places, ..] = call.args.as_slice() else {
         return Transformed::no(Expr::ScalarFunction(call));
     };
-    let value = constant(places);
-    if let Some(places) = value.as_ref().and_then(whole) {
-        let changed = call.args[1] != lit(places.clone());
-        call.args[1] = lit(places);
-        let call = Expr::ScalarFunction(call);
-        return Transformed::new_transformed(call, changed);
+    // The type of other rounded numbers does not depend on the places.
+    let kind = value.get_type(schema);
+    if kind.is_ok_and(|kind| !kind.is_decimal()) {
+        return Transformed::no(Expr::ScalarFunction(call));
     }
-    let kind = call.args[0].get_type(schema);
-    let is_decimal = kind.map_or(true, |kind| kind.is_decimal());
-    let settled = with_settled_type(&call.func).filter(|_| is_decimal && value.is_none());
-    let changed = settled.is_some();
-    if let Some(settled) = settled {
-        call.func = Arc::new(settled);
+    let mut changed = false;
+    match constant(places) {
+        Some(value) => {
+            if let Some(places) = whole(&value) {
+                let literal = lit(places);
+                changed = call.args[1] != literal;
+                call.args[1] = literal;
+            }
+        }
+        None => {
+            if let Some(settled) = with_settled_type(&call.func) {
+                changed = true;
+                call.func = Arc::new(settled);
+            }
+        }
     }
-    let call = Expr::ScalarFunction(call);
-    Transformed::new_transformed(call, changed)
+    Transformed::new_transformed(Expr::ScalarFunction(call), changed)
 }
 
 /// The value of an expression that names nothing, if it has one.

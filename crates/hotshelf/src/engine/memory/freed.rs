@@ -105,9 +105,11 @@ impl FreedMemory {
     pub fn look(self: &Arc<Self>, limit_bytes: u64) {
         let now_ms = self.began.elapsed().as_millis() as u64;
         self.grown_ms.fetch_max(now_ms, Ordering::Relaxed);
-        let before = self.limit_bytes.swap(limit_bytes, Ordering::Relaxed);
-        if self.withheld.is_some() && before != limit_bytes {
-            map_large_blocks(limit_bytes <= TIGHT_BYTES);
+        if self.limit_bytes.load(Ordering::Relaxed) != limit_bytes {
+            self.limit_bytes.store(limit_bytes, Ordering::Relaxed);
+            if self.withheld.is_some() {
+                map_large_blocks(limit_bytes <= TIGHT_BYTES);
+            }
         }
         if self.is_watched.load(Ordering::Relaxed) || self.is_watched.swap(true, Ordering::AcqRel) {
             return;
