@@ -203,7 +203,7 @@ impl Rewriter<'_> {
         let replaces: Vec<u64> = files.map(|file| file.paths.number).collect();
         let part = Arc::new(table.changed(rewrite.files, Vec::new()));
         let rows = read_in_order(&self.engine.scan_env, part, None)
-            .and_then(|rows| in_elf_order(rows, &rewrite.order, self.engine.task_context()))
+            .and_then(|rows| in_elf_order(vec![rows], &rewrite.order, &self.engine.task_context()))
             .map_err(Error::from_query)?;
         let how = Writing {
             replaces: &replaces,
@@ -212,7 +212,7 @@ impl Rewriter<'_> {
         let rows_written = Arc::new(AtomicU64::new(0));
         let written = self
             .storage
-            .write_files(&table.folder, &table.schema, vec![rows], rows_written, how)
+            .write_files(&table.folder, &table.schema, rows, rows_written, how)
             .await?;
         Ok(self.storage.drop_empty(written, &table.folder))
     }

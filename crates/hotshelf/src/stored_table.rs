@@ -35,6 +35,13 @@ impl StoredTable {
         let provider = source_as_provider(&scan.source).ok()?;
         provider.downcast_ref::<Self>().cloned()
     }
+
+    /// Whether an operator appends to a table whose rows are in the order of an index.
+    pub fn sorts_what_it_takes(plan: &Arc<dyn ExecutionPlan>) -> bool {
+        let appends = plan.downcast_ref::<DataSinkExec>();
+        let sink = appends.and_then(|appends| appends.sink().downcast_ref::<AppendSink>());
+        sink.is_some_and(|sink| !sink.table.order().is_empty())
+    }
 }
 
 impl std::fmt::Debug for StoredTable {
@@ -157,10 +164,10 @@ impl DataSink for AppendSink {
         data: SendableRecordBatchStream,
         context: &Arc<TaskContext>,
     ) -> QueryResult<u64> {
-        let rows = in_elf_order(data, self.table.order(), context.clone())?;
+        let rows = in_elf_order(vec![data], self.table.order(), context)?;
         Ok(self
             .storage
-            .append(&self.table.name, vec![rows], Arc::new(AtomicU64::new(0)))
+            .append(&self.table.name, rows, Arc::new(AtomicU64::new(0)))
             .await?)
     }
 }

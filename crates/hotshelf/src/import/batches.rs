@@ -56,10 +56,8 @@ impl Database {
         let storage = self.storage();
         if let (ExistingTable::Append, Some(known)) = (existing, storage.table(table)) {
             let context = self.engine().task_context();
-            let ordered = inputs.into_iter().map(|rows| {
-                in_elf_order(rows, known.order(), context.clone()).map_err(Error::from_query)
-            });
-            let inputs = ordered.collect::<Result<_>>()?;
+            let inputs =
+                in_elf_order(inputs, known.order(), &context).map_err(Error::from_query)?;
             return storage.append(table, inputs, rows_done).await;
         }
         let if_exists = match existing {

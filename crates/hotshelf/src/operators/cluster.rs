@@ -11,11 +11,16 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
-use parking_lot::Mutex;
+use futures::StreamExt;
+use futures::stream::{Fuse, unfold};
+use tokio::sync::Mutex;
 
+use super::shared_sort::SharedSortExec;
 use super::sort::SpillingSortExec;
+use super::work::{memory_bytes, partitions_max};
 
 /// An Elf's codes are in the order of the values, NULL first.
 const ELF_ORDER: SortOptions = SortOptions {
@@ -23,11 +28,25 @@ const ELF_ORDER: SortOptions = SortOptions {
     nulls_first: true,
 };
 
-/// The rows of `input` in the order that an Elf over `columns` has, whatever the memory. Equal ones stay in the order
-/// in which they came.
+/// The rows of each input in the order that an Elf over `columns` has, whatever the memory. Equal ones come in any
+/// order. All threads sort, also those of one input.
 pub(crate) fn in_elf_order(
+    inputs: Vec<SendableRecordBatchStream>,
+    columns: &[usize],
+    context: &Arc<TaskContext>,
+) -> QueryResult<Vec<SendableRecordBatchStream>> {
+    let threads = context.session_config().target_partitions();
+    let workers = threads
+        .min(partitions_max(memory_bytes(context)))
+        .div_ceil(inputs.len().max(1));
+    let sorted = |input| sorted(input, columns, workers, context.clone());
+    inputs.into_iter().map(sorted).collect()
+}
+
+fn sorted(
     input: SendableRecordBatchStream,
     columns: &[usize],
+    workers: usize,
     context: Arc<TaskContext>,
 ) -> QueryResult<SendableRecordBatchStream> {
     let schema = input.schema();
@@ -38,41 +57,54 @@ pub(crate) fn in_elf_order(
     let Some(order) = LexOrdering::new(columns.iter().map(key)) else {
         return Ok(input);
     };
-    let rows = Given {
-        schema: schema.clone(),
-        rows: Mutex::new(Some(input)),
+    let sort = SortExec::new(order.clone(), dealt(input, workers)?);
+    let sort = sort.with_preserve_partitioning(true);
+    let sort: Arc<dyn ExecutionPlan> = match SpillingSortExec::replacing(&sort)? {
+        Some(own) => Arc::new(own),
+        None => Arc::new(sort),
     };
-    let rows = StreamingTableExec::try_new(schema, vec![Arc::new(rows)], None, [], false, None)?;
-    let sort = SortExec::new(order, Arc::new(rows));
-    match SpillingSortExec::replacing(&sort)? {
-        Some(sort) => sort.execute(0, context),
-        None => sort.execute(0, context),
+    let merge: Arc<dyn ExecutionPlan> = Arc::new(SortPreservingMergeExec::new(order, sort));
+    match SharedSortExec::replacing(&merge) {
+        Some(own) => own.execute(0, context),
+        None => merge.execute(0, context),
     }
 }
 
-/// A stream as the only partition of a plan, which runs once.
-struct Given {
-    schema: SchemaRef,
-    rows: Mutex<Option<SendableRecordBatchStream>>,
+/// A stream as `count` partitions of a plan, which runs once: each takes the next batch when it has worked on one.
+fn dealt(input: SendableRecordBatchStream, count: usize) -> QueryResult<Arc<dyn ExecutionPlan>> {
+    let schema = input.schema();
+    let rows = Arc::new(Mutex::new(input.fuse()));
+    let partitions = (0..count).map(|_| {
+        let (schema, rows) = (schema.clone(), rows.clone());
+        Arc::new(Dealt { schema, rows }) as _
+    });
+    let rows =
+        StreamingTableExec::try_new(schema.clone(), partitions.collect(), None, [], false, None)?;
+    Ok(Arc::new(rows))
 }
 
-impl PartitionStream for Given {
+struct Dealt {
+    schema: SchemaRef,
+    rows: Arc<Mutex<Fuse<SendableRecordBatchStream>>>,
+}
+
+impl PartitionStream for Dealt {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let rows = self.rows.lock().take();
-        rows.unwrap_or_else(|| {
-            let none = futures::stream::empty();
-            Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), none))
-        })
+        let batches = unfold(self.rows.clone(), |rows| async move {
+            let batch = rows.lock().await.next().await?;
+            Some((batch, rows))
+        });
+        Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), batches))
     }
 }
 
-impl fmt::Debug for Given {
+impl fmt::Debug for Dealt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Given").finish_non_exhaustive()
+        f.debug_struct("Dealt").finish_non_exhaustive()
     }
 }
 
@@ -81,8 +113,9 @@ mod tests {
     use super::*;
     use crate::{Database, Options};
     use datafusion::arrow::array::{
-        ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch, StringArray,
+        ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt64Array,
     };
+    use datafusion::arrow::compute::{concat_batches, take_record_batch};
     use datafusion::arrow::datatypes::Int64Type;
     use futures::TryStreamExt;
     use hotshelf_store::index::keys::KeyLearner;
@@ -112,8 +145,8 @@ mod tests {
         RecordBatch::try_from_iter_with_nullable(columns).unwrap()
     }
 
-    /// The numbers of the rows in the order of their codes.
-    fn by_codes(rows: &RecordBatch, columns: &[usize]) -> Vec<i64> {
+    /// What orders each row: the codes of these columns.
+    fn codes(rows: &RecordBatch, columns: &[usize]) -> Vec<Vec<u64>> {
         let codes = columns.iter().map(|&column| {
             let mut learner = KeyLearner::default();
             learner.add(rows.column(column)).unwrap();
@@ -124,9 +157,8 @@ mod tests {
                 .unwrap()
         });
         let codes: Vec<_> = codes.collect();
-        let mut order: Vec<usize> = (0..rows.num_rows()).collect();
-        order.sort_by_key(|&row| codes.iter().map(|codes| codes.get(row)).collect::<Vec<_>>());
-        order.into_iter().map(|row| row as i64).collect()
+        let code = |row| codes.iter().map(|codes| codes.get(row).into()).collect();
+        (0..rows.num_rows()).map(code).collect()
     }
 
     #[test]
@@ -153,14 +185,32 @@ mod tests {
                 let input = futures::stream::iter(batches);
                 let input = RecordBatchStreamAdapter::new(all.schema(), input);
                 let context = database.engine().task_context();
-                let sorted = in_elf_order(Box::pin(input), &columns, context).unwrap();
+                let sorted = in_elf_order(vec![Box::pin(input)], &columns, &context).unwrap();
+                let sorted = sorted.into_iter().next().unwrap();
                 let sorted: Vec<RecordBatch> = database.block_on(sorted.try_collect()).unwrap();
                 let numbers = sorted.iter().flat_map(|batch| {
                     let numbers = batch.column(3).as_primitive::<Int64Type>();
                     numbers.values().to_vec()
                 });
-                let numbers: Vec<i64> = numbers.collect();
-                assert!(numbers == by_codes(&all, &columns), "{count} {columns:?}");
+                let mut numbers: Vec<i64> = numbers.collect();
+                let codes = codes(&all, &columns);
+                let in_order = numbers.is_sorted_by_key(|&row| &codes[row as usize]);
+                assert!(in_order, "{count} {columns:?}");
+                let sorted = concat_batches(&all.schema(), &sorted).unwrap();
+                let places = numbers
+                    .iter()
+                    .map(|&row| row as u64)
+                    .collect::<UInt64Array>();
+                assert_eq!(
+                    sorted,
+                    take_record_batch(&all, &places).unwrap(),
+                    "{count} {columns:?}"
+                );
+                numbers.sort_unstable();
+                assert!(
+                    numbers.into_iter().eq(0..count as i64),
+                    "{count} {columns:?}"
+                );
             }
         }
     }

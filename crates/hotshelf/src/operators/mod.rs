@@ -52,4 +52,4 @@ pub(crate) use shared_sort::SharedSortExec;
 pub(crate) use sort::SpillingSortExec;
 pub(crate) use stored_values::StoredValuesExec;
 pub(crate) use window::SpillingWindowExec;
-pub(crate) use work::{blocking, environment};
+pub(crate) use work::{blocking, environment, partitions_max};

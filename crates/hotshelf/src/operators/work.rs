@@ -34,6 +34,24 @@ const PIECE_ROWS: usize = 32_768;
 const PIECE_BYTES: u64 = 1 << 20;
 const PIECE_BYTES_MIN: u64 = 64 << 10;
 const PIECE_PARTS: u64 = 32;
+/// Partitions with less memory than this have less than they need for their rows on the way alone.
+const PARTITION_BYTES_MIN: u64 = 8 << 20;
+/// This many partitions there may be in any case.
+const PARTITIONS_MIN: usize = 4;
+
+/// What all operators of a query may hold.
+pub(super) fn memory_bytes(context: &TaskContext) -> u64 {
+    match context.memory_pool().memory_limit() {
+        MemoryLimit::Finite(bytes) => bytes as u64,
+        _ => u64::MAX,
+    }
+}
+
+/// How many partitions an operator may have, where all of a query's may hold this many bytes.
+pub(crate) fn partitions_max(bytes: u64) -> usize {
+    let partitions = bytes / PARTITION_BYTES_MIN;
+    usize::try_from(partitions).map_or(usize::MAX, |partitions| partitions.max(PARTITIONS_MIN))
+}
 
 /// Where an operator of a query gets memory and spills. What is spilled counts as one of the metrics.
 pub(crate) fn environment(
@@ -164,10 +182,7 @@ impl Pieces {
         context: &TaskContext,
     ) -> Self {
         let partitions = context.session_config().target_partitions().max(1) as u64;
-        let bytes_max = match context.memory_pool().memory_limit() {
-            MemoryLimit::Finite(bytes) => bytes as u64 / (PIECE_PARTS * partitions),
-            _ => PIECE_BYTES,
-        };
+        let bytes_max = memory_bytes(context) / (PIECE_PARTS * partitions);
         Self {
             input: input.fuse(),
             columns,

@@ -23,15 +23,11 @@ use super::{Session, Statement, batch_rows, explain, fingerprint, insert, shape,
 use crate::error::{Error, Result, nearest};
 use crate::interrupt::Interrupt;
 use crate::kept_plans::{KeptPlan, Proof};
+use crate::operators::partitions_max;
 use crate::outline::plan_by_outline;
 use crate::plan::without_repeated_keys;
 use crate::settings::{Notes, SessionSettings, Use, check_engine_setting, check_name, unknown};
 use crate::stored_table::StoredTable;
-
-/// Partitions with less memory than this have less than they need for their rows on the way alone.
-const PARTITION_BYTES_MIN: u64 = 8 << 20;
-/// This many partitions there may be in any case.
-const PARTITIONS_MIN: usize = 4;
 
 impl Session {
     /// Plans a statement; those that only change settings or the catalog are done with that.
@@ -338,12 +334,6 @@ fn optimize(plan: &LogicalPlan, state: &SessionState) -> QueryResult<LogicalPlan
         }));
     }
     state.optimize(plan)
-}
-
-/// How many partitions each operator of a query may have, where operators may hold this many bytes.
-fn partitions_max(bytes: u64) -> usize {
-    let partitions = bytes / PARTITION_BYTES_MIN;
-    usize::try_from(partitions).map_or(usize::MAX, |partitions| partitions.max(PARTITIONS_MIN))
 }
 
 pub(super) fn settings_of(state: &SessionState) -> Option<&SessionSettings> {

@@ -12,35 +12,59 @@ use crate::operators::{
 };
 use crate::shared::shared_part;
 use crate::statistics::sizes::stored_bytes;
+use crate::stored_table::StoredTable;
 
 /// The error of a plan. One for lack of room says how much the plan's operators may have to spill.
 pub(super) fn with_need(error: DataFusionError, plan: &Arc<dyn ExecutionPlan>) -> DataFusionError {
     let DataFusionError::External(root) = error.find_root() else {
         return error;
     };
-    let Some(Error::Operator(short)) = root.downcast_ref::<Error>() else {
-        return error;
-    };
-    match short {
-        OperatorError::DiskFull { .. } | OperatorError::SpillLimit { .. } => Error::NoRoomToSpill {
+    match root.downcast_ref::<Error>().and_then(shortage) {
+        Some(short) => Error::NoRoomToSpill {
             error: short.clone(),
             rows_bytes: spilled_bytes_max(plan),
         }
         .into(),
-        _ => error,
+        None => error,
     }
 }
 
+/// The same for an error of sorting the rows of a plan, which all may have to be spilled.
+pub(super) fn with_need_to_sort(error: Error, plan: &Arc<dyn ExecutionPlan>) -> Error {
+    match shortage(&error) {
+        Some(short) => Error::NoRoomToSpill {
+            error: short.clone(),
+            rows_bytes: spilled_bytes_max(plan).saturating_add(bytes_of(plan)),
+        },
+        None => error,
+    }
+}
+
+fn shortage(error: &Error) -> Option<&OperatorError> {
+    match error {
+        Error::Operator(
+            short @ (OperatorError::DiskFull { .. } | OperatorError::SpillLimit { .. }),
+        ) => Some(short),
+        _ => None,
+    }
+}
+
+fn bytes_of(plan: &Arc<dyn ExecutionPlan>) -> u64 {
+    stored_bytes(plan).ok().flatten().unwrap_or(0)
+}
+
 /// Bytes of all rows that the operators of a plan keep, as far as statistics tell: those of both sides of joins, those
-/// to be sorted, and the groups of aggregations.
+/// to be sorted, also on their way into a table, and the groups of aggregations.
 fn spilled_bytes_max(plan: &Arc<dyn ExecutionPlan>) -> u64 {
-    let bytes_of = |plan: &Arc<dyn ExecutionPlan>| stored_bytes(plan).ok().flatten().unwrap_or(0);
     let children = plan.children();
-    let is_sort = plan.is::<SpillingSortExec>() || plan.is::<SharedSortExec>();
+    let is_sort = plan.is::<SpillingSortExec>()
+        || plan.is::<SharedSortExec>()
+        || StoredTable::sorts_what_it_takes(plan);
     let own = if is_sort || plan.is::<SpillingHashJoinExec>() {
         children
             .iter()
-            .map(|child| bytes_of(child))
+            .copied()
+            .map(bytes_of)
             .fold(0, u64::saturating_add)
     } else if plan.is::<SpillingAggregateExec>() {
         bytes_of(plan)

@@ -13,6 +13,7 @@ use super::answer::Answer;
 use super::columns::{ensure_unique_columns, with_types_of};
 use super::options::TableClauses;
 use super::planned::{Planned, PlannedTable};
+use super::room::with_need_to_sort;
 use crate::error::{Error, Result};
 use crate::operators::in_elf_order;
 use crate::storage::{IfExists, NewTable, resolve};
@@ -111,7 +112,7 @@ impl Session {
         };
         let create = |rows| async {
             let engine = self.database.engine();
-            let rows = in_elf_order(rows, &order, engine.task_context());
+            let rows = in_elf_order(vec![rows], &order, &engine.task_context());
             let new = NewTable {
                 name: &name,
                 schema: schema.clone(),
@@ -119,12 +120,14 @@ impl Session {
                 cluster_by: &clauses.cluster_by,
                 placement: clauses.placement.clone(),
             };
-            let rows = vec![rows.map_err(Error::from_query)?];
+            let rows = rows.map_err(Error::from_query)?;
             let storage = self.database.storage();
             let rows_written = Arc::new(AtomicU64::new(0));
             storage.create_table(new, rows, rows_written).await
         };
-        let rows = input.give(create).await?;
+        let plan = input.plan.clone();
+        let rows = input.give(create).await;
+        let rows = rows.map_err(|error| with_need_to_sort(error, &plan))?;
         Ok(Answer::done(format!("table {name}: {rows} rows{note}")))
     }
 

@@ -406,9 +406,14 @@ fn a_full_spill_folder_ends_the_query_and_says_what_was_needed() {
     fixture
         .run("CREATE TABLE digests AS SELECT value, sha256(value::text) AS digest FROM range(400000)")
         .unwrap();
+    fixture
+        .run("CREATE TABLE clustered CLUSTER BY elf (digest) AS SELECT * FROM digests LIMIT 10")
+        .unwrap();
     for sql in [
         "SELECT value, digest FROM digests ORDER BY digest",
         "SELECT a.value, b.value FROM digests a JOIN digests b ON a.digest = b.digest",
+        "CREATE TABLE sorted CLUSTER BY elf (digest) AS SELECT * FROM digests",
+        "INSERT INTO clustered SELECT value, digest FROM digests",
     ] {
         let error = fixture.error(sql);
         let text = error.to_string();
@@ -420,5 +425,9 @@ fn a_full_spill_folder_ends_the_query_and_says_what_was_needed() {
     }
     let error = fixture.error("SELECT value FROM digests ORDER BY digest");
     assert!(error.hint().is_some_and(|hint| hint.contains("budget")));
-    assert_eq!(fixture.rows("SELECT 1 AS one"), ["1"], "others go on");
+    assert_eq!(
+        fixture.rows("SELECT count(*) FROM clustered"),
+        ["10"],
+        "others go on"
+    );
 }
