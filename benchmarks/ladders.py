@@ -5,8 +5,9 @@
 
 `--make` makes the table `ladder` in both engines: `id`, keys `g3` to `g8` of 10^3 to 10^8 values (spread over the rows),
 `z`, skewed (half of its rows have one of 16 values), `s`, texts of a million values, and `v`; and the table `zipf` of as
-many rows, whose key `k` of a million values and whose text `s` follow Zipf's law with exponent 1. Both engines stay open
-and run each step in turns; figures are medians.
+many rows, whose key `k` of a million values and whose text `s` follow Zipf's law with exponent 1; and `texts`, as many
+rows with texts `s7` of 10^7 values. With names, `--make` makes only these tables. Both engines stay open and run each
+step in turns; figures are medians.
 """
 
 import argparse
@@ -37,6 +38,11 @@ def zipf_table():
     return f"CREATE TABLE zipf AS SELECT k, concat('customer number ', CAST(k AS VARCHAR)) AS s, v FROM ({rows}) x"
 
 
+def texts_table():
+    """The statement that makes the table of texts of ten million values."""
+    return "CREATE TABLE texts AS SELECT concat('customer number ', CAST(g7 AS VARCHAR)) AS s7, v FROM ladder"
+
+
 def steps(rows):
     """The queries of every ladder: each has one row as its answer."""
     grouped = "SELECT count(*), sum(n), max(w) FROM (SELECT {0}, count(*) AS n, sum(v) AS w FROM ladder GROUP BY {0}) x"
@@ -47,12 +53,19 @@ def steps(rows):
         yield "group", key, inner
     for key in ["k", "s"]:
         yield "group", f"Zipf, {key}", grouped.format(key).replace("FROM ladder", "FROM zipf")
+    yield "group", "many texts", grouped.format("s7").replace("FROM ladder", "FROM texts")
     for build in [1_000, 100_000, 1_000_000, 10_000_000, rows]:
         sql = f"SELECT count(*), sum(a.v + b.v) FROM ladder a JOIN ladder b ON a.g8 = b.g8 AND b.id < {build}"
         yield "join", f"{build} rows", sql
     for matches in [1, 10, 100]:
         build = f"(SELECT id % {10_000 // matches} AS k, v FROM ladder WHERE id < 10000)"
         yield "join", f"{matches} matches", f"SELECT count(*), sum(a.v * b.v) FROM ladder a JOIN {build} b ON a.g5 = b.k"
+    many = rows // 10
+    for matches in [1, 10, 100]:
+        probe = f"(SELECT g8 % {many // matches} AS k, v FROM ladder WHERE id < {many})"
+        build = f"(SELECT id % {many // matches} AS k, v FROM ladder WHERE id < {many})"
+        sql = f"SELECT count(*), sum(a.v * b.v) FROM {probe} a JOIN {build} b ON a.k = b.k"
+        yield "join", f"{matches} matches of {many}", sql
     for missing in [0, 50, 90]:
         # The key is spread over as many values as leave this part of the rows without a partner.
         probe = f"(SELECT g8 % {1_000_000_000 // (100 - missing)} AS k, v FROM ladder)"
@@ -65,9 +78,16 @@ def steps(rows):
     yield "join", "texts", f"SELECT count(*), sum(a.v + b.m) FROM ladder a JOIN {build} b ON a.s = b.s"
     for key in ["g3", "g6", "g8", "s"]:
         yield "distinct", key, f"SELECT count(DISTINCT {key}) FROM ladder"
+    each = "SELECT g3, count(DISTINCT g6) AS n FROM ladder GROUP BY g3"
+    yield "distinct", "g6 by g3", f"SELECT count(*), sum(n) FROM ({each}) x"
     for part in [100, 10, 1]:
         numbered = f"SELECT v, row_number() OVER (ORDER BY g8, id) AS n FROM ladder WHERE id < {rows // part}"
         yield "sort", f"{rows // part} rows", f"SELECT count(*), sum(n % 7 * v) FROM ({numbered}) x"
+    numbered = f"SELECT v, row_number() OVER (ORDER BY s, id) AS n FROM ladder WHERE id < {rows // 10}"
+    yield "sort", f"{rows // 10} by texts", f"SELECT count(*), sum(n % 7 * v) FROM ({numbered}) x"
+    whole = "SELECT * FROM ladder ORDER BY s DESC, id LIMIT 1000"
+    sums = "count(*), sum(id), sum(g3 + g4 + g5 + g6 + g7 + g8 + z + v), max(s)"
+    yield "top", "1000 whole rows", f"SELECT {sums} FROM ({whole}) x"
     for limit in [10, 1_000, 100_000]:
         top = f"SELECT g8, v FROM ladder ORDER BY g8 DESC, id LIMIT {limit}"
         yield "top", f"{limit} rows", f"SELECT count(*), sum(g8), sum(v) FROM ({top}) x"
@@ -78,7 +98,8 @@ def parse_arguments():
     parser.add_argument("--hotshelf", required=True, help="the shell with its database, budget and threads")
     parser.add_argument("--duckdb", required=True, help="DuckDB's own database file")
     parser.add_argument("--rows", type=int, default=60_000_000)
-    parser.add_argument("--make", action="store_true", help="make the table in both engines first")
+    tables = ["ladder", "zipf", "texts"]
+    parser.add_argument("--make", nargs="*", choices=tables, help="make these tables, or all, in both engines first")
     parser.add_argument("--only", nargs="*", help="these ladders: group, join, distinct, sort, top")
     parser.add_argument("--steps", nargs="*", help="of these the steps with one of these words in their name")
     parser.add_argument("--setting", action="append", default=[], help="for Hotshelf, such as 'hotshelf.operators = off'")
@@ -91,19 +112,21 @@ def parse_arguments():
 def make(settings):
     import duckdb
 
+    made = {"ladder": table(settings.rows), "zipf": zipf_table(), "texts": texts_table()}
+    made = [made[name] for name in settings.make or made]
     ours = Shell(settings.hotshelf)
-    # Hotshelf's range() names its column `value`.
-    ours.run(table(settings.rows).replace("range AS value", "value"))
-    ours.run(zipf_table())
+    for statement in made:
+        # Hotshelf's range() names its column `value`.
+        ours.run(statement.replace("range AS value", "value"))
     ours.close()
     with duckdb.connect(settings.duckdb) as connection:
-        connection.execute(table(settings.rows))
-        connection.execute(zipf_table())
+        for statement in made:
+            connection.execute(statement)
 
 
 def main():
     settings = parse_arguments()
-    if settings.make:
+    if settings.make is not None:
         make(settings)
     ours, theirs = Shell(settings.hotshelf), Duck(settings.duckdb, settings.threads)
     for setting in settings.setting:

@@ -85,6 +85,8 @@ def changes(name):
 def measure_duckdb(arguments, name, budget):
     with tempfile.TemporaryDirectory(dir=arguments.scratch) as scratch:
         text = text_of(STATEMENTS[name], Path(scratch), arguments.parquet)
+        if text.endswith(".parquet'") and arguments.duckdb_parquet:
+            text += f" (COMPRESSION {arguments.duckdb_parquet})"
         command = [sys.executable, "-c", DUCKDB, str(arguments.duckdb), text, budget, str(arguments.threads), f"{scratch}/spilled"]
         code, _, errors, seconds, rss_bytes = run(command, arguments.timeout)
     verdict = "ended" if code == 0 else f"not ended after {arguments.timeout} s" if code is None else f"failed: {errors.strip()[-300:]}"
@@ -131,6 +133,7 @@ def main():
     parser.add_argument("--db", type=Path, required=True)
     parser.add_argument("--parquet", type=Path, required=True)
     parser.add_argument("--duckdb", type=Path, help="DuckDB's own file of the same tables, to measure beside")
+    parser.add_argument("--duckdb-parquet", help="how it compresses Parquet files: snappy if not said, Hotshelf's are zstd")
     parser.add_argument("--budgets", nargs="+", required=True)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=600, help="seconds for one statement")

@@ -6,6 +6,7 @@ pub(crate) mod hint;
 mod misfit;
 mod nearest;
 pub mod public;
+pub(crate) mod room;
 
 use std::path::{Path, PathBuf};
 
@@ -303,7 +304,7 @@ pub enum Error {
     #[error(transparent)]
     Operator(OperatorError),
     /// What operators spill found no room.
-    #[error("{error}{}", all_rows(*rows_bytes))]
+    #[error("{error}{}", room::all_rows(*rows_bytes))]
     NoRoomToSpill {
         /// What was full.
         error: OperatorError,
@@ -319,15 +320,6 @@ pub enum Error {
     /// Reading or writing a table file failed.
     #[error("table file: {0}")]
     Format(#[from] VortexError),
-}
-
-fn all_rows(bytes: u64) -> String {
-    match bytes {
-        0 => String::new(),
-        bytes => format!(
-            "; all rows that this statement's joins, sorts and aggregations keep are about {bytes} bytes, by estimate"
-        ),
-    }
 }
 
 /// Result of work inside the engine.

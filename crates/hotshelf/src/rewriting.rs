@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::index::{IndexCache, IndexDefinition, Shelf, advise_order};
 use crate::operators::in_elf_order;
 use crate::scan::read_in_order;
+use crate::statistics::sizes::value_bytes;
 use crate::storage::{BUDGET_PARTS, Exchange, MERGE_ROWS, Merge, Storage, Writing, resolve};
 use crate::table::Table;
 
@@ -159,7 +160,17 @@ impl Rewriter<'_> {
         }
         let is_useless = merge.error.is_some() || merge.files_after * 2 > merge.files_before;
         if is_useless {
-            tracing::warn!(table = name, error = ?merge.error, "small files are not merged");
+            match &merge.error {
+                Some(error) => {
+                    tracing::warn!(table = name, error, "small files are not merged");
+                }
+                None => tracing::info!(
+                    table = name,
+                    files_before = merge.files_before,
+                    files_after = merge.files_after,
+                    "small files do not become fewer with this budget, and are left alone"
+                ),
+            }
             merging.leave_alone(&table, rows_max.unwrap_or_default());
         }
         merging.note(merge);
@@ -200,7 +211,10 @@ impl Rewriter<'_> {
     /// Writes the rows of some files into new ones.
     async fn rewrite(&self, table: &Table, rewrite: Rewrite) -> Result<Vec<FileRow>> {
         let files = rewrite.files.iter();
-        let replaces: Vec<u64> = files.map(|file| file.paths.number).collect();
+        let replaces: Vec<u64> = files.clone().map(|file| file.paths.number).collect();
+        let row_count: u64 = files.map(|file| file.stats.row_count).sum();
+        let types = table.schema.fields().iter().map(|field| field.data_type());
+        let rows_bytes = row_count.saturating_mul(value_bytes(types) as u64);
         let part = Arc::new(table.changed(rewrite.files, Vec::new()));
         let rows = read_in_order(&self.engine.scan_env, part, None)
             .and_then(|rows| in_elf_order(vec![rows], &rewrite.order, &self.engine.task_context()))
@@ -213,7 +227,11 @@ impl Rewriter<'_> {
         let written = self
             .storage
             .write_files(&table.folder, &table.schema, rows, rows_written, how)
-            .await?;
+            .await
+            .map_err(|error| match rewrite.order.is_empty() {
+                true => error,
+                false => error.with_rows_to_spill(|| rows_bytes),
+            })?;
         Ok(self.storage.drop_empty(written, &table.folder))
     }
 }

@@ -121,11 +121,11 @@ impl Runnable {
         })
     }
 
-    /// Gives the rows to `take`, which has no effect when it fails: if memory was short, it is given those of another
+    /// Gives the rows, and what they are made with, to `take`, which has no effect when it fails: if memory was short, it is given those of another
     /// plan, from the first one.
     pub async fn give<T, Taken>(
         self,
-        take: impl Fn(SendableRecordBatchStream) -> Taken,
+        take: impl Fn(SendableRecordBatchStream, Arc<TaskContext>) -> Taken,
     ) -> Result<T>
     where
         Taken: Future<Output = Result<T>>,
@@ -142,7 +142,8 @@ impl Runnable {
             let plan = RunningPlan::new(plan);
             answer::start(&plan, context.clone(), interrupt, None, None)
         };
-        let taken = take(start(self.plan, interrupt_of(&state))).await;
+        let rows = start(self.plan, interrupt_of(&state));
+        let taken = take(rows, context.clone()).await;
         let (Err(Error::Query(error)), Some(logical)) = (&taken, self.logical) else {
             return taken;
         };
@@ -156,7 +157,7 @@ impl Runnable {
             settings.interrupt = interrupt.clone();
         }
         match plan_again(logical, state, account.pool()).await {
-            Ok(plan) => take(start(plan, interrupt)).await,
+            Ok(plan) => take(start(plan, interrupt), context.clone()).await,
             Err(error) => {
                 tracing::warn!(%error, "the statement cannot be planned again");
                 taken

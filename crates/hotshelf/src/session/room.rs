@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use datafusion::error::DataFusionError;
 use datafusion::physical_plan::ExecutionPlan;
-use hotshelf_operators::OperatorError;
 
 use crate::error::Error;
+use crate::error::room::is_lack_of_room;
 use crate::operators::{
     SharedSortExec, SpillingAggregateExec, SpillingHashJoinExec, SpillingSortExec,
 };
@@ -19,34 +19,22 @@ pub(super) fn with_need(error: DataFusionError, plan: &Arc<dyn ExecutionPlan>) -
     let DataFusionError::External(root) = error.find_root() else {
         return error;
     };
-    match root.downcast_ref::<Error>().and_then(shortage) {
-        Some(short) => Error::NoRoomToSpill {
-            error: short.clone(),
-            rows_bytes: spilled_bytes_max(plan),
+    match root.downcast_ref::<Error>() {
+        Some(Error::Operator(short)) if is_lack_of_room(short) => {
+            let short = Error::Operator(short.clone());
+            short.with_rows_to_spill(|| spilled_bytes_max(plan)).into()
         }
-        .into(),
-        None => error,
+        _ => error,
     }
 }
 
-/// The same for an error of sorting the rows of a plan, which all may have to be spilled.
+/// The error of a plan whose rows are sorted as well.
 pub(super) fn with_need_to_sort(error: Error, plan: &Arc<dyn ExecutionPlan>) -> Error {
-    match shortage(&error) {
-        Some(short) => Error::NoRoomToSpill {
-            error: short.clone(),
-            rows_bytes: spilled_bytes_max(plan).saturating_add(bytes_of(plan)),
-        },
-        None => error,
-    }
-}
-
-fn shortage(error: &Error) -> Option<&OperatorError> {
     match error {
-        Error::Operator(
-            short @ (OperatorError::DiskFull { .. } | OperatorError::SpillLimit { .. }),
-        ) => Some(short),
-        _ => None,
+        Error::NoRoomToSpill { error, .. } => Error::Operator(error),
+        other => other,
     }
+    .with_rows_to_spill(|| spilled_bytes_max(plan).saturating_add(bytes_of(plan)))
 }
 
 fn bytes_of(plan: &Arc<dyn ExecutionPlan>) -> u64 {

@@ -110,12 +110,12 @@ impl Session {
             [] => Vec::new(),
             names => resolve(&name, &schema, names)?,
         };
-        let create = |rows| async {
-            let engine = self.database.engine();
-            let rows = in_elf_order(vec![rows], &order, &engine.task_context());
+        let (of_table, of_schema, order, clauses) = (&name, &schema, &order, &clauses);
+        let create = |rows, context| async move {
+            let rows = in_elf_order(vec![rows], order, &context);
             let new = NewTable {
-                name: &name,
-                schema: schema.clone(),
+                name: of_table,
+                schema: of_schema.clone(),
                 if_exists,
                 cluster_by: &clauses.cluster_by,
                 placement: clauses.placement.clone(),
@@ -127,7 +127,10 @@ impl Session {
         };
         let plan = input.plan.clone();
         let rows = input.give(create).await;
-        let rows = rows.map_err(|error| with_need_to_sort(error, &plan))?;
+        let rows = rows.map_err(|error| match order.is_empty() {
+            true => error,
+            false => with_need_to_sort(error, &plan),
+        })?;
         Ok(Answer::done(format!("table {name}: {rows} rows{note}")))
     }
 

@@ -153,6 +153,8 @@ fn serve(requests: &Receiver<Request>, replies: &Sender<Reply>) {
     let options = Options {
         budget_bytes: 1 << 30,
         threads: 4,
+        // Small budgets are small for operators too, which then spill.
+        operator_bytes_min: 2 << 20,
         ..Options::default()
     };
     let opened = Database::temporary(options);

@@ -201,7 +201,10 @@ impl Run<'_> {
 
     fn query(&mut self, case: &Case, seed: u64, number: u64) -> Result<(), FuzzError> {
         self.note_running(case, seed, number);
+        let before = self.bench.spilled_bytes();
         let verdict = self.bench.check(case)?;
+        let spilled = self.bench.spilled_bytes() > before;
+        self.summary.spilled += u64::from(spilled && before.is_some());
         if self.plan.replay.is_some() {
             eprint!(
                 "{}",

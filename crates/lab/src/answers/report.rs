@@ -24,6 +24,8 @@ pub struct Summary {
     pub queries: u64,
     pub with_rows: u64,
     pub answered: u64,
+    /// Queries whose operators spilled rows.
+    pub spilled: u64,
     pub equal: u64,
     pub both_refuse: u64,
     pub only_they_refuse: Refusals,
@@ -83,6 +85,7 @@ impl Summary {
             "with rows",
             format!("{:.1} % of {}", self.percent_with_rows(), self.answered),
         );
+        line("spilled", self.spilled.to_string());
         line("equal", self.equal.to_string());
         line("both refuse", self.both_refuse.to_string());
         line(
@@ -118,6 +121,7 @@ impl Summary {
             "queries": self.queries,
             "by_check": self.by_check,
             "percent_with_rows": self.percent_with_rows(),
+            "spilled": self.spilled,
             "equal": self.equal,
             "both_refuse": self.both_refuse,
             "only_they_refuse": self.only_they_refuse,

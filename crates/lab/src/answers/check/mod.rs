@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::answers::engine::{Engine, Failure, FailureKind};
 use crate::answers::oracle::{Oracle, OracleError};
 use crate::answers::query::{Expr, Query};
-use crate::answers::rows::Rows;
+use crate::answers::rows::{Cell, Rows};
 use crate::answers::schema::World;
 use crate::answers::settings::Settings;
 
@@ -174,6 +174,15 @@ impl Bench {
     pub fn run(&mut self, sql: &str, settings: &Settings) -> Result<Rows, Failure> {
         self.engine.set(settings)?;
         self.engine.run(sql)
+    }
+
+    /// What operators have spilled since the engine began, in bytes; `None`: it does not answer.
+    pub fn spilled_bytes(&mut self) -> Option<i128> {
+        let rows = self.engine.run("SELECT spilled_raw_bytes FROM io_stats()");
+        match rows.ok()?.first()?.first()? {
+            Cell::Int(bytes) => Some(*bytes),
+            _ => None,
+        }
     }
 
     /// Runs a statement in the oracle, if there is one.
