@@ -21,6 +21,8 @@ from budgets import run
 STATEMENTS = {
     "sort orders by two columns": "COPY (SELECT o_custkey, o_orderkey FROM orders ORDER BY o_custkey, o_orderkey) TO '{out}.csv'",
     "table of sorted orders": "CREATE TABLE memory_sorted AS SELECT * FROM orders ORDER BY o_custkey, o_orderkey; DROP TABLE memory_sorted",
+    "table clustered by date": "CREATE TABLE memory_clustered CLUSTER BY elf (o_orderdate, o_custkey) AS SELECT * FROM orders; DROP TABLE memory_clustered",
+    "table clustered by comment": "CREATE TABLE memory_clustered CLUSTER BY elf (o_comment) AS SELECT * FROM '{parquet}/orders.parquet'; DROP TABLE memory_clustered",
     "sort lineitem by comment": "COPY (SELECT l_orderkey, l_comment FROM lineitem ORDER BY l_comment) TO '{out}.csv'",
     "sort lineitem by two numbers": "COPY (SELECT l_extendedprice, l_orderkey FROM lineitem ORDER BY l_extendedprice, l_orderkey) TO '{out}.parquet'",
     "row_number over orders": "SELECT max(r), sum(r % 7) FROM (SELECT row_number() OVER (ORDER BY o_totalprice, o_orderkey) AS r FROM orders)",

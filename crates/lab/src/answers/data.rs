@@ -38,7 +38,7 @@ pub fn world(rng: &mut Rng, sizes: Sizes, features: &Features) -> World {
 }
 
 fn table(rng: &mut Rng, name: &str, sizes: Sizes, features: &Features) -> Table {
-    let row_count = row_count(rng).min(sizes.rows_max);
+    let row_count = row_count(rng, sizes).min(sizes.rows_max);
     let mut names: Vec<&str> = NAMES.to_vec();
     rng.shuffle(&mut names);
     // The first names are frequent in all tables.
@@ -73,7 +73,12 @@ fn table(rng: &mut Rng, name: &str, sizes: Sizes, features: &Features) -> Table 
     }
 }
 
-fn row_count(rng: &mut Rng) -> usize {
+/// One table in three is large where large ones are wanted.
+fn row_count(rng: &mut Rng, sizes: Sizes) -> usize {
+    let usual = Sizes::default().rows_max;
+    if sizes.rows_max > usual && rng.u8(0..3) == 0 {
+        return rng.usize(usual..=sizes.rows_max);
+    }
     match rng.u8(0..100) {
         0..3 => 0,
         3..6 => 1,

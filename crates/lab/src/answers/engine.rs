@@ -154,7 +154,7 @@ fn serve(requests: &Receiver<Request>, replies: &Sender<Reply>) {
         budget_bytes: 1 << 30,
         threads: 4,
         // Small budgets are small for operators too, which then spill.
-        operator_bytes_min: 2 << 20,
+        operator_bytes_min: 0,
         ..Options::default()
     };
     let opened = Database::temporary(options);
