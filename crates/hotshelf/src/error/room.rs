@@ -25,7 +25,7 @@ pub(crate) fn is_lack_of_room(error: &OperatorError) -> bool {
     )
 }
 
-/// What an error says of the rows that a statement keeps.
+/// What an error says about the rows that a statement keeps.
 pub(super) fn all_rows(bytes: u64) -> String {
     match bytes {
         0 => String::new(),

@@ -121,8 +121,8 @@ impl Runnable {
         })
     }
 
-    /// Gives the rows, and what they are made with, to `take`, which has no effect when it fails: if memory was short, it is given those of another
-    /// plan, from the first one.
+    /// Gives the rows, and what they are made with, to `take`, which has no effect when it fails: if memory was short,
+    /// it is given those of another plan, from the first one.
     pub async fn give<T, Taken>(
         self,
         take: impl Fn(SendableRecordBatchStream, Arc<TaskContext>) -> Taken,
