@@ -228,10 +228,7 @@ impl Rewriter<'_> {
             .storage
             .write_files(&table.folder, &table.schema, rows, rows_written, how)
             .await
-            .map_err(|error| match rewrite.order.is_empty() {
-                true => error,
-                false => error.with_rows_to_spill(|| rows_bytes),
-            })?;
+            .map_err(|error| error.with_rows_to_spill(|| rows_bytes))?;
         Ok(self.storage.drop_empty(written, &table.folder))
     }
 }
